@@ -1,0 +1,25 @@
+"""Pooling of a window of tokens into one row (docs/model.md, 5).  Norm, rotation and rounding are elsewhere.
+
+Ratio-4 windows overlap: a row pools the first-half channels of the window before it and the
+second-half channels of its own window; all other ratios pool their own window alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def pool(keys: Tensor, scores: Tensor) -> Tensor:
+    """Softmax over slots per channel, weighted sum: [..., S, d] twice to [..., d]; -inf scores weigh 0."""
+    return (torch.softmax(scores, -2) * keys).sum(-2)
+
+
+def overlap_slots(windows: Tensor, previous: Tensor) -> Tensor:
+    """Slots of overlapping windows: [..., W, r, 2 d] and the window before [..., r, 2 d] to [..., W, 2 r, d].
+
+    `previous` is zero for keys and -inf for scores where nothing came before.
+    """
+    d = windows.shape[-1] // 2
+    before = torch.cat((previous.unsqueeze(-3), windows[..., :-1, :, :]), -3)
+    return torch.cat((before[..., :d], windows[..., d:]), -2)
