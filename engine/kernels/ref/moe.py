@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import silu, softplus
 
 WEIGHT_FLOOR = 2.0**-14  # keeps the normalisation finite when every score underflows
 
 
 def scores(logits: Tensor) -> Tensor:
     """Router scores sqrt(softplus(logit)), [..., E]."""
-    return F.softplus(logits).sqrt()
+    return softplus(logits).sqrt()
 
 
 def choose(score: Tensor, bias: Tensor, k: int) -> Tensor:
@@ -30,4 +30,4 @@ def weights(score: Tensor, experts: Tensor, scale: float) -> Tensor:
 
 def glu(gate: Tensor, up: Tensor, limit: float) -> Tensor:
     """Clamped SwiGLU: silu(min(gate, limit)) * clamp(up, -limit, limit)."""
-    return F.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)
+    return silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """Frequency interpolation for contexts beyond the original one (YaRN, arXiv 2309.00071), no magnitude scale."""
+    """Frequency interpolation beyond the original context (YaRN, arXiv 2309.00071), no magnitude scale."""
 
     factor: float
     original_context: int
