@@ -148,9 +148,9 @@ _NOUNS: Final = {
     "part": (words.PARTS, words.THING_ADJECTIVES),
 }  # fmt: skip
 _PARTICIPLES: Final = {
-    "forgot": "forgotten", "hid": "hidden", "stole": "stolen", "took": "taken", "broke": "broken", "threw": "thrown",
-    "chose": "chosen", "tore": "torn", "drove": "driven", "rode": "ridden", "ran": "run", "went": "gone",
-    "came": "come", "swam": "swum", "wrote": "written", "fell": "fallen", "rose": "risen",
+    "forgot": "forgotten", "hid": "hidden", "stole": "stolen", "took": "taken", "broke": "broken",
+    "threw": "thrown", "chose": "chosen", "tore": "torn", "drove": "driven", "rode": "ridden",
+    "ran": "run", "went": "gone", "came": "come", "swam": "swum", "wrote": "written", "fell": "fallen", "rose": "risen",
 }  # fmt: skip
 
 

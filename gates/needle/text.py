@@ -1,12 +1,13 @@
 """The wording of the needle gate: keys, codes, statements, questions, and where a needle goes in the hay.
 
-The embedded model is trained on exactly this format, with other seeds than any gate uses; a large model follows it
-from the words alone.
+The embedded model is trained on exactly this format, with other seeds than any gate uses.
+A large model follows it from the words alone.
 Owns every string that a needle prompt or a right answer is made of; knows no server and no verdict.
 """
 
 from __future__ import annotations
 
+import bisect
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -105,17 +106,17 @@ def sentence_ends(hay: str) -> list[int]:
 
 
 def document(hay: str, needles: Sequence[tuple[float, str]]) -> str:
-    """The hay with each ``(depth, sentence)`` put in at the last sentence end at or before that depth (0 to 1).
+    """The hay with each ``(depth, sentence)`` put in, moved back to the sentence end at or before its depth.
 
-    Depth 0 puts the sentence in front.  Needles at one place keep their given order.
+    Depth is the share of the hay's characters, 0 to 1; 0 puts the sentence in front.
+    Needles at one place keep their given order.
     """
     ends = [0, *sentence_ends(hay)]
     places: list[tuple[int, int, str]] = []
     for order, (depth, sentence) in enumerate(needles):
         if not 0.0 <= depth <= 1.0:
             raise ValueError(f"needle depth is {depth}; allowed are 0.0 (front) to 1.0 (end)")
-        target = depth * len(hay)
-        places.append((max(end for end in ends if end <= target), order, sentence))
+        places.append((ends[bisect.bisect_right(ends, depth * len(hay)) - 1], order, sentence))
     pieces: list[str] = []
     taken = 0
     for place, _, sentence in sorted(places):

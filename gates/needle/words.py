@@ -1,6 +1,6 @@
 """The word stock of the generated prose: own lists, sorted by the place a word may take in a sentence.
 
-Knows no grammar (that is ``prose``) and holds no needle key (those are ``text.KEYS``; a test keeps the two apart).
+Knows no grammar (that is ``prose``) and holds no needle key (``text.KEYS``; a test keeps the two apart).
 Verbs are written ``base`` when the past ends in a plain -ed, ``base/past`` otherwise.
 """
 
