@@ -1,0 +1,102 @@
+"""The rig: what a gate's `drive` is given to put traffic on the server and write it down.
+
+Owns the one way in which a request becomes history events, so that every gate records the same fields, and
+the liveness question after a lost request. Knows nothing of what is asked or how it is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gates.errors import ServerDied
+from gates.harness.client import NOTHING, Client, ClientError, CutShort, Message, Reply
+from gates.harness.history import History
+
+
+class Progress(Protocol):
+    """What a drive tells the person who waits."""
+
+    def cells(self, total: int) -> None:
+        """How many cells this gate will take."""
+
+    def cell(self, label: str) -> None:
+        """One cell starts; the label says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Client, history and progress of one gate; `alive` asks whether the server under test still lives."""
+
+    client: Client
+    history: History
+    progress: Progress
+    alive: Callable[[], bool]
+    data: Path | None  # the folder of SPARKGATE_DATA, if it is set
+    context_tokens: int
+
+    def chat(
+        self,
+        what: str,
+        messages: Sequence[Message],
+        *,
+        fields: Mapping[str, Any],
+        max_tokens: int,
+        client: int = 0,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        stream: bool = True,
+        deadline_s: float | None = None,
+        extra: Mapping[str, Any] = NOTHING,
+    ) -> Reply | None:
+        """One chat request, recorded: `fields` go on the invoke, the reply on its end.
+
+        Returns None when there is no usable reply; raises ServerDied when the server is gone.
+        """
+        op = self.history.invoke(what, client=client, **fields)
+        try:
+            reply = self.client.chat(
+                messages,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                seed=seed,
+                stream=stream,
+                deadline_s=deadline_s,
+                extra=extra,
+            )
+        except ClientError as error:
+            self._lost(op, what, client, error)
+            return None
+        self.history.ok(op, what, client=client, **reply_fields(reply))
+        return reply
+
+    def _lost(self, op: int, what: str, client: int, error: ClientError) -> None:
+        alive = self.alive()
+        cause = {"error": type(error).__name__, "message": str(error), "alive": alive}
+        if isinstance(error, CutShort):
+            cause["text"] = error.text
+        # A stream that a dying server cut is not a definite failure of the claim: nobody can tell.
+        end = self.history.fail if error.definite and alive else self.history.unknown
+        end(op, what, client=client, **cause)
+        if not alive:
+            self.history.note("server_died", during=op, message=str(error))
+            raise ServerDied(f"the server under test died during '{what}': {error}")
+
+
+def reply_fields(reply: Reply) -> dict[str, Any]:
+    """What the history keeps of a reply."""
+    return {
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "finish_reason": reply.finish_reason,
+        "prompt_tokens": reply.usage.prompt_tokens,
+        "completion_tokens": reply.usage.completion_tokens,
+        "cached_tokens": reply.usage.cached_tokens,
+        "first_token_s": reply.first_token_s,
+        "seconds": round(reply.seconds, 6),
+        "fragments": reply.fragments,
+        "timings": dict(reply.timings),
+        "model": reply.model,
+    }

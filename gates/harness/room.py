@@ -1,0 +1,143 @@
+"""The shape of a gate room: `plan` (seeded, pure), `drive` (traffic into a history), `check` (pure judge).
+
+    plan(settings, *, seed)                   -> a frozen dataclass with `cells: int` and what is to be asked
+    drive(plan, rig)                          -> None; every request goes through `rig.chat`
+    check(events, settings, baseline)         -> Judgement with every measure of the registry
+
+Owns how a room is found and how its check is guarded: an exception, a missing measure or an unfinished
+history becomes unknown, never a pass. Knows no particular gate.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+from gates.errors import UsageError
+from gates.harness.history import Event, notes
+from gates.harness.rig import Rig
+from gates.harness.verdict import Judgement, Measure, Verdict, unmeasured
+from gates.profile import Settings
+from gates.registry import GateSpec
+
+DIED = "server_died"
+FINISHED = "drive_finished"
+BROKE = "drive_broke"
+
+
+class Plan(Protocol):
+    """What a room's plan at least tells: how many cells it will take."""
+
+    @property
+    def cells(self) -> int:
+        """Cells, the unit of progress and of time left."""
+
+
+class PlanFunction(Protocol):
+    """Seeded and pure."""
+
+    def __call__(self, settings: Settings, *, seed: int) -> Plan: ...
+
+
+class DriveFunction(Protocol):
+    """Puts the plan's traffic on the server and writes the history."""
+
+    def __call__(self, plan: Any, rig: Rig) -> None: ...
+
+
+class CheckFunction(Protocol):
+    """Pure: history, thresholds and baseline to a judgement."""
+
+    def __call__(
+        self, events: Sequence[Event], settings: Settings, baseline: Baseline | None
+    ) -> Judgement: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What an earlier release measured: values by measure id, and the outcome of every item by measure id."""
+
+    measures: Mapping[str, float]
+    items: Mapping[str, Mapping[str, bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The three functions of one gate."""
+
+    spec: GateSpec
+    plan: PlanFunction
+    drive: DriveFunction
+    check: CheckFunction
+
+
+def load(spec: GateSpec) -> Room:
+    """Import a gate's modules `plan`, `drive`, `check` and take the function of the same name from each."""
+    if spec.room is None:
+        raise UsageError(f"'{spec.name}' is measured by the harness itself and has no room")
+    functions = [
+        getattr(importlib.import_module(f"{spec.room}.{part}"), part) for part in ("plan", "drive", "check")
+    ]
+    return Room(spec, *functions)
+
+
+def judge(room: Room, events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
+    """The check's judgement, guarded: what it cannot say is unknown; an unfinished history passes nothing."""
+    try:
+        said = room.check(events, settings, baseline)
+    except Exception as error:  # a judge that broke knows nothing: unknown, with the place where it broke
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        note = f"the check raised {type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        return Judgement(unmeasured(settings, [m.id for m in room.spec.measures], note))
+    return _guarded(room.spec, said, settings, unfinished(events))
+
+
+def unfinished(events: Sequence[Event]) -> str:
+    """Why the history does not cover the whole plan; empty when it does."""
+    for died in notes(events, DIED):
+        return f"the server died before the gate had finished ({died.get('message', '')})"
+    for broke in notes(events, BROKE):
+        return f"the harness broke while it drove the gate ({broke.get('message', '')})"
+    if not any(notes(events, FINISHED)):
+        return "the record stops before the gate had finished"
+    never = never_answered(events)
+    return f"no '{never[0]}' request was ever answered" if never else ""
+
+
+def never_answered(events: Sequence[Event]) -> list[str]:
+    """Kinds of request that were asked but ended in `info` every time: such a history proves nothing."""
+    asked = Counter(event.what for event in events if event.kind == "invoke")
+    known = {event.what for event in events if event.kind in ("ok", "fail")}
+    return [what for what in asked if what not in known]
+
+
+def _guarded(spec: GateSpec, said: Judgement, settings: Settings, gap: str) -> Judgement:
+    found = {measure.id: measure for measure in said.measures}
+    extra = [measure_id for measure_id in found if measure_id not in {m.id for m in spec.measures}]
+    if extra:
+        note = f"the check returned a measure that the registry does not know: {extra[0]}"
+        return Judgement(unmeasured(settings, [m.id for m in spec.measures], note))
+    missing = unmeasured(
+        settings, [m.id for m in spec.measures if m.id not in found], "the check did not return it"
+    )
+    filled = found | {measure.id: measure for measure in missing}
+    ordered = tuple(_held_back(filled[m.id], gap) for m in spec.measures)
+    return replace(said, measures=ordered)
+
+
+def _held_back(measure: Measure, gap: str) -> Measure:
+    if not gap or measure.verdict is Verdict.FAIL:
+        return measure
+    note = f"{gap}; {measure.note}" if measure.note else gap
+    return replace(measure, value=None, note=note)
+
+
+def counted(events: Sequence[Event]) -> dict[str, int]:
+    """How many operations were asked, answered, failed and lost."""
+    kinds = Counter(event.kind for event in events if event.op >= 0)
+    names = {"invoke": "asked", "ok": "answered", "fail": "failed", "info": "lost"}
+    return {name: kinds[cast(Any, kind)] for kind, name in names.items()}

@@ -1,0 +1,212 @@
+"""Profiles: reads `profiles/<name>.toml` and checks it against the registry before anything starts.
+
+A profile is complete: every key of every gate that it runs, nothing else, no inheritance.
+Knows the form of the values, not what they are good for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from gates import registry
+from gates.errors import UsageError
+from gates.registry import GateSpec, Key, Kind
+
+Value = int | float | bool | str | list[int] | list[float] | list[str]
+Table = Mapping[str, Value]
+
+FOLDER = Path(__file__).parent / "profiles"
+MODELS = ("embedded", "given")
+RUN_KEYS = (
+    Key("gates", "texts"),
+    Key("seed", "count"),
+    Key("model", "text"),
+    Key("selection", "switch"),
+    *registry.RUN.all_keys(),
+)
+SERVER_KEYS = (
+    Key("context_tokens", "count"),
+    Key("start_seconds", "number"),
+    Key("stop_seconds", "number"),
+    Key("request_seconds", "number"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One table of a profile, its kinds already checked; a getter for each kind."""
+
+    table: str
+    values: Table
+
+    def count(self, name: str) -> int:
+        """A whole number, zero or more."""
+        return cast(int, self._value(name))
+
+    def number(self, name: str) -> float:
+        """Any number, as a float."""
+        return float(cast(float, self._value(name)))
+
+    def text(self, name: str) -> str:
+        """A text."""
+        return cast(str, self._value(name))
+
+    def switch(self, name: str) -> bool:
+        """True or false."""
+        return cast(bool, self._value(name))
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers."""
+        return tuple(cast(list[int], self._value(name)))
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers, as floats."""
+        return tuple(float(item) for item in cast(list[float], self._value(name)))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(cast(list[str], self._value(name)))
+
+    def _value(self, name: str) -> Value:
+        if name not in self.values:
+            raise UsageError(f"[{self.table}] has no key '{name}'; it has {', '.join(sorted(self.values))}")
+        return self.values[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A checked profile: its name, the digest of its file, one `Settings` a table, the gates it runs."""
+
+    name: str
+    sha256: str
+    tables: Mapping[str, Table]
+
+    def table(self, name: str) -> Settings:
+        """The settings of one gate, or of `run` or `server`."""
+        return Settings(name, self.tables[name])
+
+    @property
+    def gates(self) -> list[GateSpec]:
+        """The gates that this profile runs, cheap ones first."""
+        return registry.cheap_first(list(self.table("run").texts("gates")))
+
+    @property
+    def seed(self) -> int:
+        """The seed from which every gate derives its own."""
+        return self.table("run").count("seed")
+
+
+def names() -> list[str]:
+    """The profiles that ship with the gates."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str, *, folder: Path = FOLDER) -> Profile:
+    """Read and check the profile of this name; UsageError says all that is wrong with it at once."""
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        known = sorted(item.stem for item in folder.glob("*.toml"))
+        raise UsageError(
+            f"there is no profile '{name}'{nearest(name, known)}; profiles are {', '.join(known)}"
+        )
+    raw = path.read_bytes()
+    try:
+        tables = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"profile {path} is not TOML: {error}") from error
+    return checked(name, tables, hashlib.sha256(raw).hexdigest())
+
+
+def checked(name: str, tables: Mapping[str, object], sha256: str) -> Profile:
+    """The profile of these tables if they fit the registry key by key; else UsageError with every fault."""
+    faults = _faults(tables)
+    if faults:
+        listing = "\n  ".join(faults)
+        raise UsageError(f"profile '{name}' does not fit the registry; nothing was started:\n  {listing}")
+    return Profile(name, sha256, cast(Mapping[str, Table], tables))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The words ` (did you mean 'x'?)` when a known name is close, else nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def _faults(tables: Mapping[str, object]) -> list[str]:
+    faults = _table_faults("run", RUN_KEYS, tables.get("run")) + _table_faults(
+        "server", SERVER_KEYS, tables.get("server")
+    )
+    if faults:
+        return faults
+    run = cast(Mapping[str, object], tables["run"])
+    chosen = cast(list[str], run["gates"])
+    known = [gate.name for gate in registry.GATES]
+    faults += [
+        f"[run] gates: unknown gate '{gate}'{nearest(gate, known)}" for gate in chosen if gate not in known
+    ]
+    if not chosen:
+        faults.append("[run] gates: empty; name at least one gate")
+    if run["model"] not in MODELS:
+        faults.append(f"[run] model: found '{run['model']}', allowed: {', '.join(MODELS)}")
+    for gate in registry.GATES:
+        if gate.name in chosen:
+            faults += _table_faults(gate.name, gate.all_keys(), tables.get(gate.name))
+    for table in tables:
+        if table not in ("run", "server", *chosen):
+            word = "unused table" if table in known else "unknown table"
+            hint = "; add it to [run] gates or remove it" if table in known else nearest(table, known)
+            faults.append(f"[{table}]: {word}{hint}")
+    return faults
+
+
+def _table_faults(table: str, keys: Iterable[Key], found: object) -> list[str]:
+    if not isinstance(found, dict):
+        return [f"[{table}]: missing table"]
+    wanted = {key.name: key for key in keys}
+    faults = [
+        f"[{table}] {name}: missing key ({key.kind})" for name, key in wanted.items() if name not in found
+    ]
+    for name, value in found.items():
+        if name not in wanted:
+            faults.append(f"[{table}] {name}: unknown key{nearest(name, wanted)}")
+        elif not fits(wanted[name].kind, value):
+            faults.append(f"[{table}] {name}: found {value!r}, allowed: {DESCRIPTIONS[wanted[name].kind]}")
+    return faults
+
+
+DESCRIPTIONS: Mapping[Kind, str] = {
+    "count": "a whole number from 0",
+    "counts": "a list of whole numbers from 0",
+    "number": "a number",
+    "numbers": "a list of numbers",
+    "ratio": "a number from 0 to 1",
+    "ratios": "a list of numbers from 0 to 1",
+    "text": "a text",
+    "texts": "a list of texts",
+    "switch": "true or false",
+}
+
+
+def fits(kind: Kind, value: object) -> bool:
+    """Whether a TOML value is of this kind."""
+    if kind in ("counts", "numbers", "ratios", "texts"):
+        single = cast(Kind, kind[:-1])
+        return isinstance(value, list) and all(fits(single, item) for item in value)
+    if kind == "switch":
+        return isinstance(value, bool)
+    if kind == "text":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if kind == "count":
+        return isinstance(value, int) and value >= 0
+    if kind == "ratio":
+        return 0 <= value <= 1
+    return math.isfinite(value)

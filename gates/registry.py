@@ -1,0 +1,138 @@
+"""The one list of gates: rooms, measures with direction and severity, cost, profile keys, faults to catch.
+
+Knows no thresholds (profiles do) and no code of the rooms (they are imported by name when they run).
+A limit's key in a profile follows from the measure: `needle.recall_ratio`, better higher, is
+`[needle] min_recall_ratio`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower"]
+Severity = Literal["blocker", "critical", "normal", "minor"]
+Cost = Literal["cheap", "medium", "dear"]
+Kind = Literal["count", "counts", "number", "numbers", "ratio", "ratios", "text", "texts", "switch"]
+
+COST_ORDER: tuple[Cost, ...] = ("cheap", "medium", "dear")
+UNITS: tuple[str, ...] = ("tokens", "bytes", "gib", "ms", "s", "tps", "ratio", "count")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting of a gate in a profile: its name and what kind of value it takes."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSpec:
+    """One claim: a measured number with a direction; `notice` ones are shown but do not move the verdict."""
+
+    id: str
+    title: str
+    better: Better
+    severity: Severity = "blocker"
+    arm: str = "cold"
+    notice: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The unit, which ends the id: one of UNITS."""
+        return self.id.rsplit("_", 1)[-1].rsplit(".", 1)[-1]
+
+    @property
+    def limit_key(self) -> str:
+        """The name of this measure's limit in its gate's table of a profile."""
+        return ("min_" if self.better == "higher" else "max_") + self.id.split(".", 1)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class GateSpec:
+    """One gate: `room` is the package with plan, drive and check; None where the harness itself measures."""
+
+    name: str
+    title: str
+    room: str | None
+    cost: Cost
+    measures: tuple[MeasureSpec, ...]
+    keys: tuple[Key, ...] = ()
+    faults: tuple[str, ...] = ()
+
+    def all_keys(self) -> tuple[Key, ...]:
+        """Every key that this gate's table must have: own keys, one limit a measure, the time budget."""
+        limits = tuple(Key(measure.limit_key, "number") for measure in self.measures)
+        return (*self.keys, *limits, Key("budget_minutes", "number"))
+
+    def measure(self, measure_id: str) -> MeasureSpec:
+        """The measure with this id; KeyError if the gate does not have it."""
+        for measure in self.measures:
+            if measure.id == measure_id:
+                return measure
+        raise KeyError(measure_id)
+
+
+RUN = GateSpec(
+    name="run",
+    title="The run itself",
+    room=None,
+    cost="cheap",
+    measures=(
+        MeasureSpec(
+            "run.leftover_count", "The server leaves no process and no port behind", "lower", "critical"
+        ),
+        MeasureSpec("run.budget_ratio", "Every gate keeps its time budget", "lower", "minor", notice=True),
+    ),
+)
+
+NEEDLE = GateSpec(
+    name="needle",
+    title="Needle: exact recall at every depth and length",
+    room="gates.needle",
+    cost="medium",
+    measures=(
+        MeasureSpec("needle.recall_ratio", "Codes are recalled exactly", "higher"),
+        MeasureSpec("needle.failure_bound_ratio", "Upper 95 % bound of the failure rate, pooled", "lower"),
+        MeasureSpec("needle.decoy_ratio", "Two decoys of the same form do not mislead", "higher"),
+        MeasureSpec("needle.absent_ratio", "An absent needle is answered as absent", "higher"),
+        MeasureSpec("needle.order_ratio", "Several needles come back in their order", "higher", "critical"),
+        MeasureSpec("needle.followup_ratio", "A follow-up turn is still exact", "higher", arm="warm"),
+        MeasureSpec(
+            "needle.followup_cached_ratio",
+            "A follow-up turn is served from cache",
+            "higher",
+            "critical",
+            "warm",
+        ),
+        MeasureSpec("needle.cold_cached_ratio", "Cold cells are really cold", "lower", "critical"),
+        MeasureSpec(
+            "needle.length_error_ratio", "Prompts have the tokens that the tier names", "lower", "critical"
+        ),
+        MeasureSpec("needle.ttft_spread_ratio", "Time to first token is flat over depth", "lower", "normal"),
+        MeasureSpec("needle.unanswered_count", "Every request gets an answer", "lower"),
+    ),
+    keys=(
+        Key("tiers_tokens", "counts"),
+        Key("tier_cells", "counts"),
+        Key("depths", "ratios"),
+    ),
+    faults=("forgets", "wrong_conversation", "truncates", "misreports_usage", "stops_early", "hangs"),
+)
+
+GATES: tuple[GateSpec, ...] = (NEEDLE,)
+
+
+def find(name: str) -> GateSpec:
+    """The gate of this name; KeyError if there is none."""
+    for gate in (*GATES, RUN):
+        if gate.name == name:
+            return gate
+    raise KeyError(name)
+
+
+def cheap_first(names: list[str]) -> list[GateSpec]:
+    """The named gates in the order in which a run takes them: by cost class, then by place in the list."""
+    chosen = [gate for gate in GATES if gate.name in names]
+    return sorted(chosen, key=lambda gate: COST_ORDER.index(gate.cost))
