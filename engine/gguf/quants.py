@@ -102,8 +102,8 @@ def _decode_blocked(raw: Bytes, type: QuantType) -> Floats:
 # ---- IQ2_XXS tables ----
 
 # The 256 codewords in ascending order, each read as a base-3 number of eight digits (the first value is the
-# lowest digit; digits 0, 1, 2 stand for the magnitudes 8, 25, 43).  Stored as the gaps between neighbours, one byte each;
-# the byte ff means "255 further, and no codeword here".
+# lowest digit; digits 0, 1, 2 stand for the magnitudes 8, 25, 43).  Stored as the gaps between neighbours,
+# one byte each; the byte ff means "255 further, and no codeword here".
 _CODEWORD_GAPS: Final = bytes.fromhex(
     "00020202020202060204020202060604020602060c080206040e1e0c0c0212241a02060a020602040c0a02060c060204"
     "0c0e14020a1802121e12060402060c04020602161818380a4602060a08120c06040e060c12080a300a32060c040c142a"
