@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
 from mmap import mmap
-from typing import Final, overload
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelFileError
+from engine.gguf.arrays import StringArray
 
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
@@ -23,38 +23,6 @@ _U64: Final = struct.Struct("<Q")
 _MAX_TEXT_BYTES: Final = 8 << 20
 _MAX_ITEM_BYTES: Final = 65_535
 _FETCH: Final = "it is truncated or damaged, fetch it again"
-
-
-class StringArray(Sequence[str]):
-    """An array of strings kept as places in the mapped file; a string is made when it is asked for."""
-
-    __slots__ = ("_buffer", "_starts")
-
-    def __init__(self, buffer: mmap, starts: array[int]) -> None:
-        self._buffer = buffer
-        self._starts = starts
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self._text(start) for start in self._starts[index]]
-        return self._text(self._starts[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._text, self._starts)
-
-    def _text(self, start: int) -> str:
-        (length,) = _U64.unpack_from(self._buffer, start - 8)
-        return str(self._buffer[start : start + length], "utf-8")
-
-    def __repr__(self) -> str:
-        return f"StringArray({len(self)} strings)"
 
 
 def quote(name: str) -> str:
@@ -122,14 +90,14 @@ class Cursor:
         except UnicodeDecodeError as error:
             raise self._not_utf8(what, start, error) from None
 
-    def value(self, dtype: np.dtype[np.generic], what: str) -> bool | int | float:
+    def value(self, dtype: np.dtype[Any], what: str) -> bool | int | float:
         """One number as a Python number."""
         start = self.need(dtype.itemsize, what)
         result = np.frombuffer(self._buffer, dtype, 1, start)[0].item()
         assert isinstance(result, (bool, int, float))
         return result
 
-    def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> npt.NDArray[np.generic]:
+    def numbers(self, dtype: np.dtype[Any], count: int, what: str) -> npt.NDArray[Any]:
         """An array of numbers, a read-only view of the file."""
         return np.frombuffer(self._buffer, dtype, count, self.need(dtype.itemsize * count, what))
 

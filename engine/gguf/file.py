@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelFileError
-from engine.gguf.cursor import Cursor, StringArray, quote
+from engine.gguf.arrays import NumberArray, StringArray
+from engine.gguf.cursor import Cursor, quote
 from engine.gguf.quants import Bytes, QuantType, block, decode
 
-MetaValue = bool | int | float | str | npt.NDArray[Any] | StringArray
+MetaValue = bool | int | float | str | NumberArray | StringArray
 
 _VERSION: Final = 3
 _DEFAULT_ALIGNMENT: Final = 32
@@ -217,11 +218,9 @@ def _read_array(cursor: Cursor, what: str) -> tuple[MetaKind, MetaValue]:
     length = f"the length of {what}"
     if kind is MetaKind.STRING:
         return kind, cursor.strings(cursor.count(length, each=8), what)
-    if kind is MetaKind.BOOL:
-        flags = cursor.numbers(np.dtype("u1"), cursor.count(length, each=1), what)
-        return kind, _check_bools(cursor, flags, what)
-    dtype = _DTYPES[kind]
-    return kind, cursor.numbers(dtype, cursor.count(length, each=dtype.itemsize), what)
+    dtype = np.dtype("u1") if kind is MetaKind.BOOL else _DTYPES[kind]
+    values = cursor.numbers(dtype, cursor.count(length, each=dtype.itemsize), what)
+    return kind, NumberArray(_check_bools(cursor, values, what) if kind is MetaKind.BOOL else values)
 
 
 def _check_bools(cursor: Cursor, flags: npt.NDArray[Any], what: str) -> npt.NDArray[np.bool_]:
