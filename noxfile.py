@@ -1,0 +1,163 @@
+"""The sessions of sparkgate: `nox -l` is the table of contents, extra arguments after `--` pass through.
+
+Dependencies are read from pyproject.toml and pinned by constraints.txt; nothing is listed here twice.
+Two environments are shared: `workshop` (engine, gates and their tests; the only one with torch) and
+`desk` (the harness alone).  Each is built once and kept until pyproject.toml or constraints.txt change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+CONSTRAINTS = os.environ.get("SPARKGATE_CONSTRAINTS", "constraints.txt")  # another file tries other versions
+PROJECT = ("-e", ".")  # editable: the tree at hand is what runs
+ROOMS = ("engine", "gates", "fixtures", "reports")
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_external_run = True
+
+
+# --- the main job -----------------------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
+def gates(session: nox.Session) -> None:
+    """Judge the engine: profile `ci` on the embedded model (-- --profile NAME, -- --base-url URL)."""
+    inside(session, "workshop", "python", "-m", "gates", "run", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["workshop"])
+def tests(session: nox.Session) -> None:
+    """Prove our own code on the CPU (-- any pytest arguments)."""
+    workers = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal")
+    default = (*workers, "-m", "not device and not oracle", "--hypothesis-profile", "ci")
+    one_thread = {"OMP_NUM_THREADS": "1"}  # the workers already use every core
+    inside(session, "workshop", "python", "-m", "pytest", *default, *session.posargs, env=one_thread)
+
+
+@nox.session(reuse_venv=True)
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff (-- --fix mends what it can)."""
+    install(session, *group("lint"))
+    session.run("ruff", "check", *session.posargs, ".")
+    session.run("ruff", "format", *(() if "--fix" in session.posargs else ("--check",)), ".")
+
+
+@nox.session(venv_backend="none", requires=["workshop"])
+def types(session: nox.Session) -> None:
+    """Check all types with mypy --strict."""
+    inside(session, "workshop", "python", "-m", "mypy", *(session.posargs or ROOMS))
+
+
+@nox.session(reuse_venv=True)
+def imports(session: nox.Session) -> None:
+    """Check the import contracts: who may know whom."""
+    install(session, *group("imports"))
+    session.run("lint-imports", *session.posargs)
+
+
+# --- with a recorded run ----------------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none", requires=["desk"], default=False)
+def judge(session: nox.Session) -> None:
+    """Judge a recorded run again, without a server (-- RUN)."""
+    inside(session, "desk", "python", "-m", "gates", "judge", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["desk"], default=False)
+def report(session: nox.Session) -> None:
+    """Write the HTML report of a recorded run again (-- RUN)."""
+    inside(session, "desk", "python", "-m", "gates", "report", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["desk"], default=False)
+def tag(session: nox.Session) -> None:
+    """Make a release tag, only if a pass of profile `release` is recorded for this tree (-- vX.Y.Z)."""
+    inside(session, "desk", "python", "-m", "gates", "tag", *session.posargs)
+
+
+# --- rare -------------------------------------------------------------------------------------------------
+
+
+@nox.session(reuse_venv=True, default=False)
+def oracle(session: nox.Session) -> None:
+    """Compare the engine with the transformers library on random weights (own environment)."""
+    install(session, *PROJECT, *group("oracle"))
+    session.run("python", "-m", "pytest", "-m", "oracle", *session.posargs, "engine/tests")
+
+
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
+def fixtures(session: nox.Session) -> None:
+    """Evaluate the embedded model's skills from its file (-- options of fixtures/tiny/evaluate.py)."""
+    inside(session, "workshop", "python", "-m", "fixtures.tiny.evaluate", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def device(session: nox.Session) -> None:
+    """Run the tests that need an accelerator, in the Python that runs nox (its torch knows the device)."""
+    session.run(sys.executable, "-m", "pytest", "-m", "device", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none", requires=["workshop", "desk"], default=False)
+def pins(session: nox.Session) -> None:
+    """Write constraints.txt anew from what all built environments hold."""
+    lines = {"# What CI installs, all environments together; written by `nox -s pins`."}
+    for python in sorted(Path(session.cache_dir).parent.glob("*/bin/python")):
+        frozen = session.run(
+            str(python), "-m", "pip", "freeze", "--exclude-editable", silent=True, external=True
+        )
+        lines |= {line.partition("+")[0] for line in str(frozen).splitlines() if "==" in line}
+    (ROOT / CONSTRAINTS).write_text("\n".join(sorted(lines, key=str.lower)) + "\n")
+
+
+# --- the two shared environments --------------------------------------------------------------------------
+
+
+@nox.session(reuse_venv=True, default=False)
+def workshop(session: nox.Session) -> None:
+    """Build the environment of `gates`, `tests` and `types`: the project, editable, with torch."""
+    install(session, *PROJECT, *extra("gates"), *group("dev"))
+
+
+@nox.session(reuse_venv=True, default=False)
+def desk(session: nox.Session) -> None:
+    """Build the environment of `judge`, `report` and `tag`: the harness alone, without torch."""
+    install(session, *extra("gates"), *extra("report"))
+
+
+def group(name: str) -> tuple[str, ...]:
+    """The requirements of one dependency group of pyproject.toml (what developers need)."""
+    return nox.project.dependency_groups(PYPROJECT, name)
+
+
+def extra(name: str) -> tuple[str, ...]:
+    """The requirements of one extra of pyproject.toml (what users can add)."""
+    return tuple(PYPROJECT["project"]["optional-dependencies"][name])
+
+
+def install(session: nox.Session, *wanted: str) -> None:
+    """Install by the constraints, unless the environment holds just that already."""
+    inputs = [(ROOT / name).read_text() for name in ("pyproject.toml", CONSTRAINTS)]
+    digest = hashlib.sha256("\0".join([*inputs, *wanted]).encode()).hexdigest()
+    stamp = Path(session.virtualenv.location) / "installed.sha256"
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    session.install("-c", CONSTRAINTS, *wanted)
+    stamp.write_text(digest)
+
+
+def inside(session: nox.Session, shared: str, *command: str, env: dict[str, str] | None = None) -> None:
+    """Run a command of a shared environment; the repository root is where Python looks for the rooms."""
+    folder = Path(session.cache_dir).parent / shared / "bin"
+    path = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    session.run(*command, env={"PYTHONPATH": str(ROOT), "PATH": path, **(env or {})}, external=True)
