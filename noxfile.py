@@ -103,6 +103,12 @@ def fixtures(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def docs(session: nox.Session) -> None:
+    """Write the generated parts of docs/ anew (the table of modules)."""
+    session.run(sys.executable, "reports/structure.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none", default=False)
 def device(session: nox.Session) -> None:
     """Run the tests that need an accelerator, in the Python that runs nox (its torch knows the device)."""
     session.run(sys.executable, "-m", "pytest", "-m", "device", *session.posargs, external=True)
