@@ -123,6 +123,14 @@ NEEDLE = GateSpec(
 
 GATES: tuple[GateSpec, ...] = (NEEDLE,)
 
+# What no gate of this suite looks at yet; it stands in every verdict, so that nobody reads more into a pass.
+UNCOVERED: tuple[str, ...] = (
+    "Speed, alone and under load: no gate yet",
+    "Quality of answers against an earlier release: no gate yet",
+    "Tool calls: no gate yet",
+    "Memory and recall over hours of mixed traffic: no gate yet",
+)
+
 
 def find(name: str) -> GateSpec:
     """The gate of this name; KeyError if there is none."""

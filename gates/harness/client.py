@@ -131,6 +131,16 @@ class Client:
         except httpx2.HTTPError:
             return False
 
+    def listening(self) -> bool:
+        """Whether a connection can be made at all; a server that hangs still listens."""
+        try:
+            self._http.get("/health", timeout=5.0)
+        except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+            return True
+        except httpx2.HTTPError:
+            return False
+        return True
+
     def models(self) -> tuple[Model, ...]:
         """What `/v1/models` lists."""
         body = self._get_json("/v1/models")

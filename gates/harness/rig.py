@@ -6,27 +6,31 @@ the liveness question after a lost request. Knows nothing of what is asked or ho
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gates.errors import ServerDied
-from gates.harness.client import NOTHING, Client, ClientError, CutShort, Message, Reply
+from gates.harness.client import NOTHING, Client, ClientError, CutShort, Gone, Message, Reply
 from gates.harness.history import History
 
 
 class Progress(Protocol):
     """What a drive tells the person who waits."""
 
-    def cells(self, total: int) -> None:
-        """How many cells this gate will take."""
+    def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
+        """How many cells this gate will take; weights are their relative costs, for the time left."""
 
     def cell(self, label: str) -> None:
         """One cell starts; the label says which."""
 
 
-@dataclass(frozen=True, slots=True)
+LOST_IN_A_ROW = 3
+
+
+@dataclass(slots=True)
 class Rig:
     """Client, history and progress of one gate; `alive` asks whether the server under test still lives."""
 
@@ -36,6 +40,7 @@ class Rig:
     alive: Callable[[], bool]
     data: Path | None  # the folder of SPARKGATE_DATA, if it is set
     context_tokens: int
+    lost_in_a_row: int = 0
 
     def chat(
         self,
@@ -53,7 +58,8 @@ class Rig:
     ) -> Reply | None:
         """One chat request, recorded: `fields` go on the invoke, the reply on its end.
 
-        Returns None when there is no usable reply; raises ServerDied when the server is gone.
+        Returns None when there is no usable reply. Raises ServerDied when the server is gone, or when it left
+        three requests in a row without an answer: going on would only wait for more deadlines.
         """
         op = self.history.invoke(what, client=client, **fields)
         try:
@@ -69,20 +75,37 @@ class Rig:
         except ClientError as error:
             self._lost(op, what, client, error)
             return None
+        self.lost_in_a_row = 0
         self.history.ok(op, what, client=client, **reply_fields(reply))
         return reply
 
     def _lost(self, op: int, what: str, client: int, error: ClientError) -> None:
-        alive = self.alive()
+        alive = self._alive_after(error)
         cause = {"error": type(error).__name__, "message": str(error), "alive": alive}
         if isinstance(error, CutShort):
             cause["text"] = error.text
         # A stream that a dying server cut is not a definite failure of the claim: nobody can tell.
         end = self.history.fail if error.definite and alive else self.history.unknown
         end(op, what, client=client, **cause)
+        self.lost_in_a_row = 0 if error.definite else self.lost_in_a_row + 1
         if not alive:
             self.history.note("server_died", during=op, message=str(error))
             raise ServerDied(f"the server under test died during '{what}': {error}")
+        if self.lost_in_a_row >= LOST_IN_A_ROW:
+            self.history.note(
+                "server_stuck", during=op, message=f"{self.lost_in_a_row} requests without an answer"
+            )
+            raise ServerDied(f"the server left {self.lost_in_a_row} requests in a row without an answer")
+
+    def _alive_after(self, error: ClientError) -> bool:
+        """Ask for a second after a lost connection: a dying process closes its sockets before it is gone."""
+        tries = 10 if isinstance(error, Gone | CutShort) else 1
+        for _ in range(tries):
+            if not self.alive():
+                return False
+            if tries > 1:
+                time.sleep(0.1)
+        return True
 
 
 def reply_fields(reply: Reply) -> dict[str, Any]:

@@ -24,7 +24,9 @@ from gates.harness.verdict import Judgement, Measure, Verdict, unmeasured
 from gates.profile import Settings
 from gates.registry import GateSpec
 
+STARTED = "drive_started"
 DIED = "server_died"
+STUCK = "server_stuck"
 FINISHED = "drive_finished"
 BROKE = "drive_broke"
 
@@ -100,6 +102,8 @@ def unfinished(events: Sequence[Event]) -> str:
     """Why the history does not cover the whole plan; empty when it does."""
     for died in notes(events, DIED):
         return f"the server died before the gate had finished ({died.get('message', '')})"
+    for stuck in notes(events, STUCK):
+        return f"the gate was given up: {stuck.get('message', '')}"
     for broke in notes(events, BROKE):
         return f"the harness broke while it drove the gate ({broke.get('message', '')})"
     if not any(notes(events, FINISHED)):
@@ -132,8 +136,14 @@ def _guarded(spec: GateSpec, said: Judgement, settings: Settings, gap: str) -> J
 def _held_back(measure: Measure, gap: str) -> Measure:
     if not gap or measure.verdict is Verdict.FAIL:
         return measure
-    note = f"{gap}; {measure.note}" if measure.note else gap
+    so_far = "" if measure.value is None else f"{measure.value:.4g} so far, n = {measure.n}"
+    note = "; ".join(part for part in (gap, so_far, measure.note) if part)
     return replace(measure, value=None, note=note)
+
+
+def seconds(events: Sequence[Event]) -> float:
+    """How long the gate took by its own record."""
+    return events[-1].t_s if events else 0.0
 
 
 def counted(events: Sequence[Event]) -> dict[str, int]:

@@ -1,0 +1,133 @@
+"""The command line of the gates: run, plan, judge, report, tag.
+
+Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and the exit codes: 0 pass,
+1 fail, 2 usage, 3 unknown, 4 infrastructure, 130 interrupted. Knows nothing of how a command does its work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+from gates import profile
+from gates.errors import ExitCode, GateError, UsageError
+
+app = App(
+    name="gates",
+    help="Release gates: start a server, put traffic on it, record everything, give one verdict.",
+    version_flags=(),
+    result_action="return_value",
+)
+
+Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate or release.")]
+Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every expected error is one message on the error output."""
+    console = Console(stderr=True)
+    try:
+        result = app(words, console=Console(), error_console=console, exit_on_error=False, print_error=True)
+    except CycloptsError:
+        return ExitCode.USAGE
+    except GateError as error:
+        console.print(
+            f"{type(error).__name__}: {error}", style="bold", markup=False, highlight=False, soft_wrap=True
+        )
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return result if isinstance(result, int) else ExitCode.PASS
+
+
+@app.command
+def run(
+    *,
+    profile: Profile = "ci",
+    model: Annotated[
+        Path | None, Parameter(help="Model file to serve (default: the embedded model).")
+    ] = None,
+    base_url: Annotated[str | None, Parameter(help="Judge a server that already runs here.")] = None,
+    server: Annotated[
+        str | None, Parameter(help="Start this command; it gets {port}, {model}, {context}.")
+    ] = None,
+    only: Annotated[tuple[str, ...], Parameter(help="Take only these gates.", consume_multiple=True)] = (),
+    seed: Annotated[int | None, Parameter(help="Ask with another seed than the profile's.")] = None,
+    runs: Annotated[Path | None, Parameter(help="Where run folders go (default: reports/runs).")] = None,
+) -> int:
+    """Judge a server: start it, drive every gate of the profile, write the record and the verdict."""
+    from gates import run as runner  # here, so that --help and plan need no pytest and no HTTP library
+    from gates.harness.launch import Command
+
+    request = runner.Request(
+        profile=_profile(profile),
+        only=only,
+        model=model,
+        base_url=base_url,
+        server=Command.parse(server) if server else None,
+        seed=seed,
+        runs=runs or runner.RUNS,
+        data=_data(),
+        api_key=os.environ.get("SPARKGATE_API_KEY"),
+    )
+    runner.chosen(request)
+    _print_plan(request.profile, only, as_json=False)
+    return runner.run(request, Console())
+
+
+@app.command
+def plan(*, profile: Profile = "ci", only: tuple[str, ...] = (), json: Json = False) -> None:
+    """Say what a run would do: gates, claims with their limits, minutes. Starts nothing."""
+    _print_plan(_profile(profile), only, as_json=json)
+
+
+@app.command
+def judge(
+    run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'.")] = "latest",
+    *,
+    runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
+) -> int:
+    """Judge a recorded run again, without a server, from its record alone."""
+    from gates import judge as judging
+    from gates import outcome
+    from gates.harness import record
+    from gates.run import RUNS
+
+    folder = record.find(runs or RUNS, run)
+    judged = judging.judge(folder)
+    console = Console()
+    console.print(judging.write(folder, judged), markup=False, soft_wrap=True)
+    outcome.show(folder, judged.content, console)
+    return outcome.exit_code(judged.verdict.verdict)
+
+
+def _profile(name: str) -> profile.Profile:
+    return profile.load(name)
+
+
+def _print_plan(chosen: profile.Profile, only: tuple[str, ...], *, as_json: bool) -> None:
+    from gates import planning
+
+    planning.show(chosen, only, Console(), as_json=as_json)
+
+
+def _data() -> Path | None:
+    """The data folder named by SPARKGATE_DATA; UsageError when it is named but not there."""
+    name = os.environ.get("SPARKGATE_DATA")
+    if not name:
+        return None
+    if not Path(name).is_dir():
+        raise UsageError(
+            f"SPARKGATE_DATA is '{name}', which is not a folder; unset it or name the data folder"
+        )
+    return Path(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Conducts the gates of one run: drives each against the server, and judges each from its record alone.
+
+Driving writes a history; judging reads it. Nothing passes between the two but the run folder, so a run can be
+judged again without a server. Knows no particular gate, and nothing of pytest and reports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gates import registry
+from gates.errors import ServerDied
+from gates.harness import history, probe, room
+from gates.harness.client import Client
+from gates.harness.history import History
+from gates.harness.launch import Server
+from gates.harness.record import RunFolder
+from gates.harness.rig import Progress, Rig
+from gates.harness.room import Baseline, Room
+from gates.harness.verdict import GateVerdict, Judgement, RunVerdict, Verdict, counts, measured, spec_of
+from gates.profile import Profile, Settings
+from gates.registry import GateSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """What is needed to drive the gates of one run."""
+
+    profile: Profile
+    folder: RunFolder
+    server: Server
+    seed: int
+    data: Path | None = None
+    api_key: str | None = None
+
+
+def seed_of(run_seed: int, gate: str) -> int:
+    """The seed of one gate, derived from the run's, so that a gate alone asks what it asks among others."""
+    return int.from_bytes(hashlib.sha256(f"{run_seed}:{gate}".encode()).digest()[:6], "big")
+
+
+def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
+    """Plan and drive one gate; every outcome, also a crash of the gate itself, ends in its history."""
+    with History(drive.folder.history(spec.name)) as record:
+        record.note(room.STARTED, unix_s=round(time.time(), 3), seed=seed_of(drive.seed, spec.name))
+        try:
+            _drive(drive, room.load(spec), record, progress)
+        except ServerDied:
+            pass  # the rig has noted it, with the request during which it happened
+        except KeyboardInterrupt:
+            record.note(room.BROKE, message="interrupted")
+            raise
+        except Exception as error:  # the step boundary: whatever breaks in a room makes this gate unknown
+            where = traceback.format_exception(error)[-6:]
+            record.note(room.BROKE, message=f"{type(error).__name__}: {error}", traceback="".join(where))
+        else:
+            record.note(room.FINISHED, **_memory(drive.server))
+
+
+def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> None:
+    settings = drive.profile.table(gate.spec.name)
+    plan = gate.plan(settings, seed=seed_of(drive.seed, gate.spec.name))
+    record.note("plan", cells=plan.cells, **_memory(drive.server))
+    if not drive.server.alive():
+        record.note(room.DIED, message="before this gate began")
+        return
+    progress.cells(plan.cells)
+    server = drive.profile.table("server")
+    deadline = server.number("request_seconds")
+    with Client(drive.server.base_url, deadline_s=deadline, api_key=drive.api_key) as client:
+        rig = Rig(
+            client=client,
+            history=record,
+            progress=progress,
+            alive=drive.server.alive,
+            data=drive.data,
+            context_tokens=server.count("context_tokens"),
+        )
+        gate.drive(plan, rig)
+
+
+def judge_gate(
+    folder: RunFolder, spec: GateSpec, settings: Settings, baseline: Baseline | None
+) -> GateVerdict:
+    """The verdict of one gate from its recorded history."""
+    path = folder.history(spec.name)
+    events = history.read(path)
+    judgement = room.judge(room.load(spec), events, settings, baseline)
+    return GateVerdict(
+        name=spec.name,
+        seconds=room.seconds(events),
+        history=str(path.relative_to(folder.path)) if path.is_file() else None,
+        judgement=judgement,
+        operations=room.counted(events),
+    )
+
+
+def judge_run(folder: RunFolder, profile: Profile, baseline: Baseline | None) -> RunVerdict:
+    """The verdict of a whole run from its folder: the gates that were chosen, and the run's own measures."""
+    run = folder.read_run()
+    chosen = [spec for spec in profile.gates if spec.name in run["chosen"]]
+    gates = [judge_gate(folder, spec, profile.table(spec.name), baseline) for spec in chosen]
+    own = GateVerdict("run", run.get("seconds", 0.0), None, _own_judgement(run, profile, gates))
+    cause, reasons = _causes(run)
+    return RunVerdict(
+        profile=profile.name,
+        run=run,
+        gates=(*gates, own),
+        not_tested=_not_tested(run, profile),
+        reasons=(*reasons, *_reasons([gate for gate in (*gates, own) if counts(gate)])),
+        cause=cause,
+    )
+
+
+def _own_judgement(run: Mapping[str, Any], profile: Profile, gates: list[GateVerdict]) -> Judgement:
+    settings = profile.table("run")
+    left: list[str] | None = run.get("leftover")
+    budget = settings.number("budget_minutes")
+    used = {
+        gate.name: gate.seconds / 60 / profile.table(gate.name).number("budget_minutes") for gate in gates
+    }
+    used["the whole run"] = run.get("seconds", 0.0) / 60 / budget
+    worst = max(used, key=lambda name: used[name])
+    parts = ", ".join(f"{name} {ratio:.0%}" for name, ratio in used.items())
+    measures = [
+        measured(
+            settings, "run.budget_ratio", round(used[worst], 4), n=len(used), note=f"used of budget: {parts}"
+        )
+    ]
+    if run["server"]["launched"]:
+        count = None if left is None else len(left)
+        note = "the run stopped before the server was ended" if left is None else "; ".join(left)
+        measures.insert(0, measured(settings, "run.leftover_count", count, n=1, note=note))
+    return Judgement(tuple(measures))
+
+
+def _causes(run: Mapping[str, Any]) -> tuple[Verdict | None, tuple[str, ...]]:
+    """What of the run itself keeps it from a plain verdict: unfinished, interrupted, or no server."""
+    state = run["state"]
+    if state == "finished":
+        return None, ()
+    words = {
+        "running": "the run stopped before its end; the record is incomplete",
+        "interrupted": "the run was interrupted",
+        "infrastructure": f"the run could not be done: {run.get('error', '')}",
+    }
+    return Verdict.UNKNOWN, (words[state],)
+
+
+def _reasons(gates: list[GateVerdict]) -> tuple[str, ...]:
+    """One line for each gate that does not hold, broken ones first."""
+    wanted = (Verdict.FAIL, Verdict.UNKNOWN)
+    return tuple(_reason(gate) for verdict in wanted for gate in gates if gate.verdict is verdict)
+
+
+def _reason(gate: GateVerdict) -> str:
+    claims = [m for m in gate.judgement.measures if m.verdict is gate.verdict and not spec_of(m.id).notice]
+    first = claims[0]
+    more = f" (and {len(claims) - 1} more of this gate)" if len(claims) > 1 else ""
+    if first.value is None:
+        return f"{first.id} is unknown: {first.note}{more}"
+    sign = ">=" if first.better == "higher" else "<="
+    return f"{first.id} is {first.value:.4g}, wanted {sign} {first.limit:g}{more}"
+
+
+def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:
+    left_out = [spec for spec in profile.gates if spec.name not in run["chosen"]]
+    absent = [spec for spec in registry.GATES if spec.name not in [gate.name for gate in profile.gates]]
+    lines = [f"{spec.title}: left out by --only" for spec in left_out]
+    lines += [f"{spec.title}: not in profile {profile.name}" for spec in absent]
+    return (*lines, *registry.UNCOVERED)
+
+
+def _memory(server: Server) -> dict[str, Any]:
+    held = probe.memory(server.pid) if server.pid else None
+    return {"anon_bytes": held.anon_bytes, "swap_bytes": held.swap_bytes} if held else {}

@@ -1,0 +1,237 @@
+"""Allure result files from a judged run: one result a claim, with steps, severity, labels and attachments.
+
+Written from the record alone, so that a run judged again gives the same files: ids are derived from names,
+times come from the history. Knows the result format (Allure 2 files, read by Allure 3) and no servers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gates import registry
+from gates.harness import history, junit, room
+from gates.harness.record import RunFolder, write_json, write_whole
+from gates.harness.verdict import Finding, GateVerdict, Measure, RunVerdict, Table, Verdict, spec_of
+from gates.registry import GateSpec
+
+NAMESPACE = uuid.UUID("6f6b2c3e-6f0e-5d0a-9c55-2d1f3a9d7b10")  # fixed, so that equal names give equal ids
+STATUSES = {Verdict.PASS: "passed", Verdict.FAIL: "failed", Verdict.UNKNOWN: "broken"}
+CATEGORIES: tuple[Mapping[str, Any], ...] = (
+    {"name": "Broken claims", "matchedStatuses": ["failed"]},
+    {"name": "Unknown: nobody can tell", "matchedStatuses": ["broken"], "messageRegex": ".*UNKNOWN.*"},
+)
+UNITS = {
+    "ratio": "",
+    "count": "",
+    "s": "s",
+    "ms": "ms",
+    "tps": "tok/s",
+    "gib": "GiB",
+    "tokens": "tok",
+    "bytes": "B",
+}
+FINDINGS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a gate ran, in milliseconds of Unix time."""
+
+    start: int
+    stop: int
+
+
+def write(folder: RunFolder, verdict: RunVerdict) -> None:
+    """Fill the run's Allure folder anew."""
+    target = folder.allure
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    spans = {gate.name: _span(folder, gate) for gate in verdict.gates}
+    for gate in verdict.gates:
+        _write_gate(folder, verdict, gate, spans[gate.name])
+    measures = [(measure, spans[gate.name]) for gate in verdict.gates for measure in gate.judgement.measures]
+    write_whole(target / "gates-perf.json", json.dumps(performance(measures), indent=1) + "\n")
+    write_whole(target / "environment.properties", environment(verdict))
+    write_whole(target / "categories.json", json.dumps(list(CATEGORIES), indent=1) + "\n")
+    write_json(target / "executor.json", executor(folder, verdict))
+
+
+def performance(measures: Iterable[tuple[Measure, Span]]) -> list[dict[str, Any]]:
+    """The content of a `-perf.json` file: every measured number, for tables, trends and rules."""
+    return [
+        {"id": measure.id, "key": measure.id, "value": measure.value, "start": span.start, "stop": span.stop}
+        for measure, span in measures
+        if measure.value is not None
+    ]
+
+
+def environment(verdict: RunVerdict) -> str:
+    """The environment table: what was judged, by what, on what; no address, no path, no name of a host."""
+    run = verdict.run
+    model, tree, host = run["model"] or {}, run["tree"], run["host"]
+    rows = {
+        "verdict": verdict.verdict.value,
+        "profile": f"{verdict.profile} ({run['profile_sha256'][:12]})",
+        "commit": f"{tree['commit'] or 'none'}{' + local changes' if tree['dirty'] else ''}",
+        "model": f"{model['file']} ({model['sha256'][:12]})" if model else "served elsewhere, digest unknown",
+        "seed": run["seed"],
+        "host": f"{host['processor']}, {host['cpus']} cores, {host['memory_gib']} GiB",
+        "system": f"{host['system']} {host['release']} {host['machine']}, Python {host['python']}",
+    }
+    return "".join(f"{name}={value}\n" for name, value in rows.items())
+
+
+def executor(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
+    """Who made the results: the gates themselves, named by the run."""
+    return {
+        "name": "gates",
+        "type": "gates",
+        "buildName": folder.path.name,
+        "reportName": f"Gates {verdict.profile}",
+    }
+
+
+def as_csv(table: Table) -> str:
+    """A table as CSV with a header line."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows(table.rows)
+    return out.getvalue()
+
+
+def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span: Span) -> None:
+    spec = registry.find(gate.name)
+    shared = [
+        _attach(folder, f"{gate.name}-{t.name}.csv", t.name, "text/csv", as_csv(t))
+        for t in gate.judgement.tables
+    ]
+    for measure in gate.judgement.measures:
+        found = [finding for finding in gate.judgement.findings if finding.measure == measure.id]
+        result = _result(folder.path.name, verdict, spec, gate, measure, span)
+        result["attachments"] = shared + _finding_files(folder, measure, found)
+        write_json(folder.allure / f"{result['uuid']}-result.json", result)
+
+
+def _result(
+    run: str, verdict: RunVerdict, spec: GateSpec, gate: GateVerdict, measure: Measure, span: Span
+) -> dict[str, Any]:
+    claim = spec_of(measure.id)
+    status = "passed" if claim.notice else STATUSES[measure.verdict]
+    result: dict[str, Any] = {
+        "uuid": str(uuid.uuid5(NAMESPACE, f"{run}/{measure.id}")),
+        "historyId": uuid.uuid5(NAMESPACE, measure.id).hex,
+        "testCaseId": uuid.uuid5(NAMESPACE, f"case/{measure.id}").hex,
+        "fullName": f"gates.{measure.id}",
+        "name": claim.title,
+        "description": _description(spec, measure),
+        "status": status,
+        "stage": "finished",
+        "start": span.start,
+        "stop": span.stop,
+        "labels": [{"name": name, "value": value} for name, value in _labels(verdict, spec, measure)],
+        "links": [],
+        "parameters": _parameters(measure),
+        "steps": _steps(gate, measure, span, status),
+    }
+    if status != "passed":
+        word = "UNKNOWN: " if measure.verdict is Verdict.UNKNOWN else ""
+        result["statusDetails"] = {"message": f"{word}{_state(measure)}. {measure.note}"}
+    return result
+
+
+def _labels(verdict: RunVerdict, spec: GateSpec, measure: Measure) -> list[tuple[str, str]]:
+    claim = spec_of(measure.id)
+    return [
+        ("epic", f"Profile {verdict.profile}"),
+        ("feature", spec.title),
+        ("story", claim.title),
+        ("parentSuite", spec.name),
+        ("suite", spec.title),
+        ("subSuite", claim.arm),
+        ("arm", claim.arm),
+        ("severity", claim.severity),
+        ("framework", "gates"),
+    ]
+
+
+def _parameters(measure: Measure) -> list[dict[str, Any]]:
+    """What was measured, left out of the history id so that a claim keeps its history over runs."""
+    rows = {
+        "value": _number(measure.value),
+        "limit": f"{_sign(measure)} {measure.limit:g}",
+        "n": str(measure.n),
+    }
+    if measure.interval:
+        rows["interval"] = f"{measure.interval[0]:.4g} to {measure.interval[1]:.4g}"
+    return [{"name": name, "value": value, "excluded": True} for name, value in rows.items()]
+
+
+def _steps(gate: GateVerdict, measure: Measure, span: Span, status: str) -> list[dict[str, Any]]:
+    asked = gate.operations
+    steps = []
+    if asked:
+        counts = ", ".join(f"{number} {name}" for name, number in asked.items())
+        steps.append(_step(f"drive: {counts}", "passed", span.start, span.stop))
+    steps.append(_step(f"check: {_state(measure)}", status, span.stop, span.stop))
+    return steps
+
+
+def _step(name: str, status: str, start: int, stop: int) -> dict[str, Any]:
+    return {"name": name, "status": status, "stage": "finished", "start": start, "stop": stop}
+
+
+def _description(spec: GateSpec, measure: Measure) -> str:
+    note = f"\n\n{measure.note}" if measure.note else ""
+    return f"{_state(measure)} on {measure.n} item(s). Gate: {spec.title}.{note}"
+
+
+def _state(measure: Measure) -> str:
+    unit = UNITS[spec_of(measure.id).unit]
+    return (
+        f"{measure.id} = {_number(measure.value)} {unit}".rstrip()
+        + f", wanted {_sign(measure)} {measure.limit:g}"
+    )
+
+
+def _sign(measure: Measure) -> str:
+    return ">=" if measure.better == "higher" else "<="
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.6g}"
+
+
+def _finding_files(folder: RunFolder, measure: Measure, found: Sequence[Finding]) -> list[dict[str, str]]:
+    if not found:
+        return []
+    blocks = [
+        f"{f.where}\n  expected: {f.expected}\n  found:    {f.found}\n{f.detail}".rstrip()
+        for f in found[:FINDINGS_SHOWN]
+    ]
+    more = len(found) - FINDINGS_SHOWN
+    if more > 0:
+        blocks.append(f"... and {more} more in the history")
+    name = f"{measure.id}-findings.txt"
+    return [_attach(folder, name, "what went wrong", "text/plain", "\n\n".join(blocks) + "\n")]
+
+
+def _attach(folder: RunFolder, source: str, name: str, kind: str, content: str) -> dict[str, str]:
+    target = f"{uuid.uuid5(NAMESPACE, source)}-attachment{Path(source).suffix}"
+    write_whole(folder.allure / target, junit.clean(content))
+    return {"name": name, "source": target, "type": kind}
+
+
+def _span(folder: RunFolder, gate: GateVerdict) -> Span:
+    events = history.read(folder.history(gate.name))
+    started = next(history.notes(events, room.STARTED), None)
+    start = int(float(started.get("unix_s", 0)) * 1000) if started else 0
+    return Span(start, start + int(gate.seconds * 1000))

@@ -1,0 +1,79 @@
+"""What the host and the server's processes say of themselves: memory, processors, system.
+
+Memory is anonymous plus swapped bytes: plain resident size hides what was swapped out and counts the mapped
+model file. Knows nothing of gates.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a process and its children, in bytes."""
+
+    anon_bytes: int
+    swap_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """What the processes really hold: anonymous pages, in memory or swapped."""
+        return self.anon_bytes + self.swap_bytes
+
+
+def memory(pid: int, *, proc: Path = Path("/proc")) -> Memory | None:
+    """RssAnon and VmSwap summed over a process and its children; None where the system does not tell."""
+    try:
+        family = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.Error:
+        return None
+    texts = [_status(proc, member) for member in family]
+    known = [text for text in texts if "RssAnon:" in text]
+    if not known:
+        return None
+    return Memory(sum(_kib(text, "RssAnon:") for text in known), sum(_kib(text, "VmSwap:") for text in known))
+
+
+def host() -> Mapping[str, Any]:
+    """The host's record for `run.json`: nothing that names a person, an address or a path."""
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _status(proc: Path, pid: int) -> str:
+    try:
+        return (proc / str(pid) / "status").read_text()
+    except OSError:  # it ended between the listing and the reading
+        return ""
+
+
+def _kib(text: str, name: str) -> int:
+    for line in text.splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,116 @@
+"""What a run shows while it runs: which gate, cell n of N, time left, verdict so far.
+
+A bar on a terminal, plain lines elsewhere. Knows nothing of servers and histories.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gates.harness.verdict import GateVerdict, Verdict, merge
+
+PLAIN_EVERY_S = 60.0
+STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
+
+
+class Board:
+    """Shows one run; minutes are the budgets of the gates still to come."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._live: Live | None = None
+        self._title = ""
+        self._label = ""
+        self._began = clock()
+        self._gate_began = clock()
+        self._shown = clock()
+        self._weights: list[float] = []
+        self._taken = 0
+        self._later_s = 0.0
+        self._verdicts: list[Verdict] = []
+
+    def __enter__(self) -> Board:
+        if self._console.is_terminal:
+            self._live = Live(
+                get_renderable=self._line, console=self._console, refresh_per_second=2, transient=True
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def gate(self, title: str, *, minutes: float, later_minutes: float) -> None:
+        """A gate starts; minutes is its budget, later_minutes that of those after it."""
+        self._title, self._label = title, "starting"
+        self._weights, self._taken = [], 0
+        self._gate_began = self._clock()
+        self._later_s = later_minutes * 60
+        self.say(f"[{_clock(self._clock() - self._began)}] {title} - budget {minutes:g} min")
+
+    def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
+        """The gate says how many cells it will take, and their relative costs if they differ."""
+        self._weights = list(weights) if weights is not None else [1.0] * total
+        self._gate_began = self._clock()
+
+    def cell(self, label: str) -> None:
+        """One cell starts."""
+        self._taken = min(self._taken + 1, max(1, len(self._weights)))
+        self._label = label
+        due = self._clock() - self._shown >= PLAIN_EVERY_S
+        if self._live is None and (due or self._taken == 1):
+            self._shown = self._clock()
+            self.say(self._line().plain)
+
+    def gate_done(self, verdict: GateVerdict) -> None:
+        """A gate was judged."""
+        self._verdicts.append(verdict.verdict)
+        measures = verdict.judgement.measures
+        held = sum(measure.verdict is Verdict.PASS for measure in measures)
+        word = Text(verdict.verdict.upper(), style=STYLES[verdict.verdict])
+        start = f"[{_clock(self._clock() - self._began)}] {self._title} - "
+        end = f" - {held} of {len(measures)} claims hold, {verdict.seconds:.0f} s"
+        self._console.print(Text(start) + word + Text(end), highlight=False, soft_wrap=True)
+        self._title = ""
+
+    def left_s(self) -> float | None:
+        """Seconds left, by the rate so far and the budgets of later gates; None before a cell is done."""
+        done = sum(self._weights[: self._taken - 1])
+        if done <= 0:
+            return None
+        rate = (self._clock() - self._gate_began) / done
+        return rate * sum(self._weights[self._taken - 1 :]) + self._later_s
+
+    def _line(self) -> Text:
+        if not self._title:
+            return Text("")
+        left = self.left_s()
+        so_far = merge(self._verdicts) if self._verdicts else None
+        parts = [
+            f"[{_clock(self._clock() - self._began)}] {self._title}",
+            f"cell {self._taken} of {len(self._weights)}: {self._label}" if self._weights else self._label,
+            f"about {_clock(left)} left" if left is not None else "time left not known yet",
+            f"so far {so_far.value if so_far else 'nothing judged'}",
+        ]
+        return Text(" | ".join(parts), no_wrap=True, overflow="ellipsis")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"

@@ -1,0 +1,136 @@
+"""The run folder: `run.json`, one folder a gate, and the files that say how it ended.
+
+Owns names and places of the files of a run, and that each is written whole or not at all. Knows nothing of
+what is in a history and how it is judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gates.errors import UsageError
+
+SCHEMA = 1
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The places of one run's files."""
+
+    path: Path
+
+    @property
+    def run_json(self) -> Path:
+        """What was run: profile, tree, model, host, server, seed."""
+        return self.path / "run.json"
+
+    @property
+    def verdict_json(self) -> Path:
+        """The verdict file."""
+        return self.path / "verdict.json"
+
+    @property
+    def verdict_md(self) -> Path:
+        """The verdict for people."""
+        return self.path / "verdict.md"
+
+    @property
+    def junit_xml(self) -> Path:
+        """The verdict for CI servers."""
+        return self.path / "junit.xml"
+
+    @property
+    def allure(self) -> Path:
+        """The folder of Allure result files."""
+        return self.path / "allure"
+
+    @property
+    def server_log(self) -> Path:
+        """What the launched server printed."""
+        return self.path / "server.log"
+
+    @property
+    def report(self) -> Path:
+        """The folder of the HTML report."""
+        return self.path / "report"
+
+    def history(self, gate: str) -> Path:
+        """The history of one gate."""
+        return self.path / gate / "history.jsonl"
+
+    def read_run(self) -> dict[str, Any]:
+        """The content of `run.json`; UsageError when this is not the folder of a run."""
+        try:
+            record = json.loads(self.run_json.read_bytes())
+        except FileNotFoundError:
+            raise UsageError(f"{self.path} is not the folder of a run: it has no run.json") from None
+        except ValueError as error:
+            raise UsageError(f"{self.run_json} is not JSON: {error}") from error
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+            raise UsageError(f"{self.run_json} is not a run record of schema {SCHEMA}")
+        return record
+
+    def write_run(self, record: Mapping[str, Any]) -> None:
+        """Write `run.json`."""
+        write_json(self.run_json, {"schema": SCHEMA, **record})
+
+
+def create(root: Path, *, profile: str, commit: str, now: datetime | None = None) -> RunFolder:
+    """A new run folder `<utc>-<profile>-<commit>` below root, with the `latest` link set to it."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / f"{stamp}-{profile}-{commit}"
+    number = 2
+    while path.exists():  # two runs within one second
+        path = root / f"{stamp}.{number}-{profile}-{commit}"
+        number += 1
+    path.mkdir()
+    _link_latest(root, path.name)
+    return RunFolder(path)
+
+
+def find(root: Path, name: str) -> RunFolder:
+    """The run of this name or path; `latest` is the newest. UsageError when there is none."""
+    for path in (Path(name), root / name):
+        if (path / "run.json").is_file():
+            return RunFolder(path.resolve())
+    known = [path.name for path in runs(root)][-5:]
+    listing = ", ".join(known) if known else "none yet"
+    raise UsageError(f"there is no run '{name}' (no run.json in it); the newest runs are: {listing}")
+
+
+def runs(root: Path) -> list[Path]:
+    """All run folders below root, oldest first."""
+    return sorted(path.parent for path in root.glob("*/run.json") if not path.parent.is_symlink())
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file so that it is the old or the new one, also after a kill -9: temporary, sync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(path)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON file whole, indented, in the order given."""
+    write_whole(path, json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _link_latest(root: Path, name: str) -> None:
+    temporary = root / f".{LATEST}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(name)
+    temporary.replace(root / LATEST)

@@ -1,0 +1,70 @@
+"""Judges a recorded run again, without a server, from its folder alone.
+
+Thresholds are those recorded in the run, not those of today's profile. The files of the run are made anew
+only if the verdict is the recorded one or was never written; a different verdict is put beside the recorded one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gates import conduct, outcome, profile
+from gates.harness import record
+from gates.harness.record import RunFolder
+from gates.harness.verdict import RunVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rejudged:
+    """The new verdict, its record, and the lines in which it differs from the recorded one."""
+
+    verdict: RunVerdict
+    content: Mapping[str, Any]
+    differences: tuple[str, ...]
+
+
+def judge(folder: RunFolder) -> Rejudged:
+    """Judge the run from its record and compare with the recorded verdict, if there is one."""
+    run = folder.read_run()
+    recorded = profile.checked(run["profile"], run["settings"], run["profile_sha256"])
+    verdict = conduct.judge_run(folder, recorded, None)
+    content = json.loads(json.dumps(outcome.sealed(folder, verdict)))
+    if not folder.verdict_json.is_file():
+        return Rejudged(verdict, content, ())
+    before = json.loads(folder.verdict_json.read_bytes())
+    return Rejudged(verdict, content, tuple(differences(before, content)))
+
+
+def write(folder: RunFolder, judged: Rejudged) -> str:
+    """Write the files of the judgement; one line that says what was done with them."""
+    if not judged.differences:
+        new = not folder.verdict_json.is_file()
+        outcome.write(folder, judged.verdict)
+        return "the run had no verdict yet: written" if new else "the same verdict as recorded"
+    record.write_json(folder.path / "verdict.rejudged.json", judged.content)
+    return "NOT the recorded verdict: see verdict.rejudged.json; " + "; ".join(judged.differences[:5])
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What differs between two verdict records, one line a claim."""
+    lines = []
+    if before["verdict"] != after["verdict"]:
+        lines.append(f"verdict was {before['verdict']}, is {after['verdict']}")
+    old, new = _measures(before), _measures(after)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            lines.append(f"{name} was {_said(old.get(name))}, is {_said(new.get(name))}")
+    if not lines and before != after:
+        lines.append("the same claims, but other words or digests around them")
+    return lines
+
+
+def _measures(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {measure["id"]: measure for gate in content["gates"] for measure in gate["measures"]}
+
+
+def _said(measure: Mapping[str, Any] | None) -> str:
+    return "absent" if measure is None else f"{measure['verdict']} ({measure['value']})"

@@ -1,0 +1,86 @@
+"""What a judged run leaves behind and says: verdict file, Markdown, JUnit, Allure results, the last lines.
+
+Knows the order in which the files are written; their forms live in `harness`, that of the Markdown in
+`reports/render.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from gates.errors import ExitCode, InfrastructureError
+from gates.harness import allure, junit, provenance, record
+from gates.harness.progress import STYLES
+from gates.harness.record import RunFolder
+from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
+
+RENDER = provenance.ROOT / "reports" / "render.py"
+
+
+def write(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
+    """Write every file that follows from the verdict; the verdict file itself comes last but its Markdown."""
+    allure.write(folder, verdict)
+    content = sealed(folder, verdict)
+    record.write_whole(folder.junit_xml, junit.document(content))
+    record.write_json(folder.verdict_json, content)
+    render(folder)
+    return content
+
+
+def sealed(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
+    """The verdict file's content, with the digests of the histories from which it was judged."""
+    paths = [folder.history(gate.name) for gate in verdict.gates if gate.history]
+    digests = {path.relative_to(folder.path).as_posix(): provenance.digest(path) for path in paths}
+    return as_record(verdict) | {"history_sha256": digests}
+
+
+def render(folder: RunFolder) -> None:
+    """Make `verdict.md` from `verdict.json`, by the script that imports nothing of ours."""
+    words = [sys.executable, str(RENDER), str(folder.verdict_json), str(folder.verdict_md)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InfrastructureError(f"{RENDER.name} could not render the verdict: {done.stderr.strip()}")
+
+
+def exit_code(verdict: Verdict) -> ExitCode:
+    """The exit code that a verdict ends a command with."""
+    return {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL}.get(verdict, ExitCode.UNKNOWN)
+
+
+def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> None:
+    """Print the table of claims, where the files are, and the verdict as the last line."""
+    console.print(_grid(content))
+    for gate in content["gates"]:
+        if gate["verdict"] != "pass" and gate["history"]:
+            console.print(
+                f"again, this gate alone: {rerun(content, gate['name'])}", markup=False, soft_wrap=True
+            )
+    console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
+    console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
+    word, _, rest = summary_line(content).partition(":")
+    console.print(Text(word, style=STYLES[Verdict(content["verdict"])]) + Text(":" + rest), soft_wrap=True)
+
+
+def rerun(content: Mapping[str, Any], gate: str) -> str:
+    """The command that asks one gate the same again."""
+    return f"python -m gates run --profile {content['profile']} --only {gate} --seed {content['run']['seed']}"
+
+
+def _grid(content: Mapping[str, Any]) -> Grid:
+    grid = Grid("verdict", "claim", "value", "limit", "n", box=None, pad_edge=False)
+    for gate in content["gates"]:
+        for measure in gate["measures"]:
+            word = "notice" if measure["notice"] and measure["verdict"] == "fail" else measure["verdict"]
+            value = "-" if measure["value"] is None else f"{measure['value']:.4g}"
+            sign = ">=" if measure["better"] == "higher" else "<="
+            limit = f"{sign} {measure['limit']:g}"
+            style = STYLES[Verdict(measure["verdict"])] if word != "notice" else "yellow"
+            grid.add_row(Text(word, style=style), measure["id"], value, limit, str(measure["n"]))
+    return grid

@@ -1,0 +1,96 @@
+"""What a run would do, before anything starts: gates, cells, claims with their limits, minutes.
+
+Knows profiles, plans and the records of earlier runs; starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gates.harness import record, room
+from gates.profile import Profile
+from gates.registry import GateSpec
+from gates.run import RUNS, Request, chosen
+
+
+def plan(profile: Profile, only: tuple[str, ...], *, runs: Path = RUNS) -> dict[str, Any]:
+    """The plan as plain values; minutes are budgets, `last_minutes` what the gate took here the last time."""
+    gates = chosen(Request(profile=profile, only=only))
+    run = profile.table("run")
+    last = last_minutes(runs, profile.name)
+    return {
+        "schema": 1,
+        "profile": profile.name,
+        "model": run.text("model"),
+        "seed": profile.seed,
+        "budget_minutes": run.number("budget_minutes"),
+        "context_tokens": profile.table("server").count("context_tokens"),
+        "gates": [_gate(profile, spec, last.get(spec.name)) for spec in gates],
+    }
+
+
+def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
+    """Minutes of each gate in the newest finished run of this profile; empty without one."""
+    for path in reversed(record.runs(runs)):
+        verdict = path / "verdict.json"
+        if not verdict.is_file():
+            continue
+        content = json.loads(verdict.read_bytes())
+        if content["profile"] == profile and content["run"]["state"] == "finished":
+            return {gate["name"]: gate["seconds"] / 60 for gate in content["gates"]}
+    return {}
+
+
+def show(profile: Profile, only: tuple[str, ...], console: Console, *, as_json: bool) -> None:
+    """Print the plan as text or JSON."""
+    content = plan(profile, only)
+    if as_json:
+        console.print_json(data=content)
+        return
+    for line in _lines(content):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _gate(profile: Profile, spec: GateSpec, last: float | None) -> dict[str, Any]:
+    settings = profile.table(spec.name)
+    cells = room.load(spec).plan(settings, seed=profile.seed).cells
+    limits = [
+        {
+            "id": m.id,
+            "title": m.title,
+            "better": m.better,
+            "limit": settings.number(m.limit_key),
+            "severity": m.severity,
+        }
+        for m in spec.measures
+    ]
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "cells": cells,
+        "budget_minutes": settings.number("budget_minutes"),
+        "last_minutes": None if last is None else round(last, 2),
+        "claims": limits,
+    }
+
+
+def _lines(content: Mapping[str, Any]) -> list[str]:
+    budget = sum(gate["budget_minutes"] for gate in content["gates"])
+    lines = [
+        f"plan of profile {content['profile']}: {len(content['gates'])} gate(s), "
+        f"at most {budget:g} min (whole profile {content['budget_minutes']:g} min), "
+        f"model {content['model']}, context {content['context_tokens']} tokens, seed {content['seed']}"
+    ]
+    for gate in content["gates"]:
+        last = "" if gate["last_minutes"] is None else f", took {gate['last_minutes']:g} min the last time"
+        lines.append(f"  {gate['title']}: {gate['cells']} cells, budget {gate['budget_minutes']:g} min{last}")
+        lines += [
+            f"    {'>=' if c['better'] == 'higher' else '<='} {c['limit']:<6g} {c['title']}"
+            for c in gate["claims"]
+        ]
+    return lines
