@@ -96,7 +96,12 @@ def _weights(shape: tuple[int, ...], importance: Floats | None) -> Floats:
         )
     mean = np.float32(given.mean(dtype=np.float64))
     scaled = given / mean if mean > 0 else np.ones_like(given)
-    return np.broadcast_to(scaled + np.float32(1e-4), shape)
+    try:
+        return np.broadcast_to(scaled + np.float32(1e-4), shape)
+    except ValueError:
+        raise ModelFileError(
+            f"importance has shape {given.shape}, allowed is one that broadcasts to {shape}"
+        ) from None
 
 
 def _fit(values: Floats, weights: Floats | None, type: QuantType) -> Bytes:

@@ -187,9 +187,7 @@ def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, MetaValue], di
         elif kind is MetaKind.STRING:
             metadata[key] = cursor.text(f"the string of {what}", most=_MAX_STRING_BYTES)
         elif kind is MetaKind.BOOL:
-            metadata[key] = bool(
-                _check_bools(cursor, cursor.numbers(np.dtype("u1"), 1, f"key {key!r}"), key)[0]
-            )
+            metadata[key] = bool(_check_bools(cursor, cursor.numbers(np.dtype("u1"), 1, what), what)[0])
         else:
             metadata[key] = cursor.value(_DTYPES[kind], what)
         kinds[key] = kind
