@@ -77,6 +77,7 @@ class Usage:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
         prompt_tokens=usage.get("prompt_tokens"),
         completion_tokens=usage.get("completion_tokens"),
         cached_tokens=details.get("cached_tokens"),
+        total_tokens=usage.get("total_tokens"),
     )
 
 

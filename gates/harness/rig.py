@@ -117,9 +117,11 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
         "prompt_tokens": reply.usage.prompt_tokens,
         "completion_tokens": reply.usage.completion_tokens,
         "cached_tokens": reply.usage.cached_tokens,
+        "total_tokens": reply.usage.total_tokens,
         "first_token_s": reply.first_token_s,
         "seconds": round(reply.seconds, 6),
         "fragments": reply.fragments,
+        "token_ids_count": len(reply.token_ids),
         "timings": dict(reply.timings),
         "model": reply.model,
     }

@@ -150,7 +150,8 @@ _NOUNS: Final = {
 _PARTICIPLES: Final = {
     "forgot": "forgotten", "hid": "hidden", "stole": "stolen", "took": "taken", "broke": "broken",
     "threw": "thrown", "chose": "chosen", "tore": "torn", "drove": "driven", "rode": "ridden",
-    "ran": "run", "went": "gone", "came": "come", "swam": "swum", "wrote": "written", "fell": "fallen", "rose": "risen",
+    "ran": "run", "went": "gone", "came": "come", "swam": "swum", "wrote": "written", "fell": "fallen",
+    "rose": "risen",
 }  # fmt: skip
 
 

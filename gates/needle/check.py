@@ -1,0 +1,212 @@
+"""Judges a needle history: recall, decoys, absent needles, order, follow-ups, cache, flatness, honest counts.
+
+Pure: the same events and settings give the same judgement, also years later.
+Owns how cells become measures; `grade` and `cases` say what is right, `flatness` what is flat, `usage` which
+counts are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from gates.harness.history import Event, Operation, operations
+from gates.harness.room import Baseline
+from gates.harness.stats import Interval, failure_bound, wilson
+from gates.harness.verdict import Judgement, Measure, measured
+from gates.needle import flatness, usage
+from gates.needle.cases import FIRST_TURNS, Case, findings, gap, read_cases, table, unanswered
+from gates.profile import Settings
+
+PAGE_TOKENS: Final = 128  # a server may cut a kept prefix back to a page border
+
+
+def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
+    """The measures of the needle gate; a measure whose cells were not asked has no value."""
+    asked = operations(events)
+    cases = read_cases(asked)
+    judge = _Judge(settings, baseline, cases, gap(events, cases))
+    doubts = usage.doubts(asked)
+    measures = (*judge.recall(), *judge.cache(), *judge.times(), *judge.counts(asked, doubts))
+    return Judgement(measures, (table(cases),), findings(cases, doubts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Cases to measures; `gap` makes every measure that would pass for want of cells unknown."""
+
+    settings: Settings
+    baseline: Baseline | None
+    cases: Sequence[Case]
+    gap: str
+
+    def of(self, *whats: str) -> list[Case]:
+        """The cases of these kinds, one a cell; of a cell that was asked again the first wrong one counts."""
+        last: dict[str, Case] = {}
+        for case in self.cases:
+            if case.what in whats:
+                before = last.get(case.cell)
+                last[case.cell] = before if before and before.grade and not before.right else case
+        return list(last.values())
+
+    def recall(self) -> list[Measure]:
+        """Shares of right answers, and the bound of the failure rate over all first turns."""
+        firsts = self.of(*FIRST_TURNS)
+        failures = sum(not case.right for case in firsts if case.grade)
+        graded = sum(1 for case in firsts if case.grade)
+        bound = failure_bound(failures, graded) if graded else None
+        everything = [case for case in (*firsts, *self.of("followup")) if case.grade]
+        return [
+            self._share("needle.recall_ratio", self.of("recall"), lambda case: case.named),
+            self._share(
+                "needle.decoy_ratio", everything, lambda case: not case.grade or not case.grade.foreign
+            ),
+            self._share("needle.absent_ratio", self.of("absent"), lambda case: case.right),
+            self._share("needle.order_ratio", self.of("order"), lambda case: case.right),
+            self._share("needle.followup_ratio", self.of("followup"), lambda case: case.right),
+            self._measure(
+                "needle.crosstalk_count", sum(bool(case.strangers) for case in everything), len(everything)
+            ),
+            self._measure(
+                "needle.failure_bound_ratio", bound, graded, note=f"{failures} of {graded} cells failed"
+            ),
+            *self._pooled(failures, graded),
+        ]
+
+    def _pooled(self, failures: int, graded: int) -> list[Measure]:
+        """The same over this run and every earlier one whose counts the baseline carries on."""
+        kept = self.baseline.measures if self.baseline else {}
+        cells = graded + int(kept.get("needle.pooled_cells_count", 0))
+        failed = failures + int(kept.get("needle.pooled_failures_count", 0))
+        bound = failure_bound(failed, cells) if cells else None
+        return [
+            self._measure("needle.pooled_cells_count", cells, graded),
+            self._measure("needle.pooled_failures_count", failed, graded),
+            self._measure(
+                "needle.pooled_bound_ratio", bound, cells, note=f"{failed} of {cells} cells of all kept runs"
+            ),
+        ]
+
+    def cache(self) -> list[Measure]:
+        """Cold cells are cold, second turns come from the cache, and that saves their time."""
+        firsts = [case for case in self.of(*FIRST_TURNS) if case.grade]
+        seconds = [case for case in self.of("followup") if case.grade]
+        before = {case.cell: case for case in firsts}
+        cold = _known(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
+        paired = [case for case in seconds if case.cell in before]
+        warm = _known(paired, lambda case: _kept(case, before[case.cell]))
+        longest = max((case.get("tier_tokens") for case in seconds), default=0)
+        far = [case for case in paired if case.get("tier_tokens") == longest]
+        times = _known(far, lambda case: case.get("first_token_s") / before[case.cell].get("first_token_s"))
+        return [
+            self._measure("needle.cold_cached_ratio", max(cold, default=None), len(cold)),
+            self._measure("needle.followup_cached_ratio", min(warm, default=None), len(warm)),
+            self._measure(
+                "needle.followup_ttft_ratio",
+                median(times) if times else None,
+                len(times),
+                note=f"first token of the second turn against the first turn, at {longest} tokens",
+            ),
+        ]
+
+    def times(self) -> list[Measure]:
+        """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
+        firsts = [case for case in self.of(*FIRST_TURNS) if case.grade]
+        errors = _known(firsts, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
+        tiers = _tiers([case for case in firsts if case.what == "recall"])
+        noise_s, trim = self.settings.number("ttft_noise_s"), self.settings.count("ttft_trim_count")
+        spread = flatness.worst(
+            [(flatness.spread(tier, noise_s=noise_s, trim=trim), tier.tokens) for tier in tiers]
+        )
+        slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
+        far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]), default=None)
+        count = sum(len(tier.timings) for tier in tiers)
+        return [
+            self._measure("needle.length_error_ratio", max(errors, default=None), len(errors)),
+            self._measure(
+                "needle.ttft_spread_ratio",
+                spread[0] if spread else None,
+                count,
+                note=f"largest at {spread[1]} tokens" if spread else "no first-token times",
+            ),
+            self._measure(
+                "needle.ttft_slope_ratio",
+                flatness.distance_from_zero(far[1]) if far else None,
+                count,
+                interval=far[1] if far else None,
+                note=_slope_note(far),
+            ),
+        ]
+
+    def counts(self, asked: Sequence[Operation], doubts: Sequence[usage.Doubt]) -> list[Measure]:
+        """Honest usage, replies cut by the token limit, requests without an answer."""
+        answered = sum(operation.outcome == "ok" for operation in asked)
+        cut = sum(case.get("finish_reason") == "length" for case in self.cases)
+        lost = sum(unanswered(operation) for operation in asked)
+        return [
+            self._measure("needle.usage_error_ratio", len(doubts) / answered if answered else None, answered),
+            self._measure("needle.truncated_count", cut, len(self.cases)),
+            self._measure("needle.unanswered_count", lost, len(asked)),
+        ]
+
+    def _share(self, measure_id: str, cases: Sequence[Case], good: Callable[[Case], bool]) -> Measure:
+        graded = [case for case in cases if case.grade]
+        if not graded:
+            return self._measure(measure_id, None, 0, note="no such cell was answered")
+        hits = sum(good(case) for case in graded)
+        return self._measure(measure_id, hits / len(graded), len(graded), interval=wilson(hits, len(graded)))
+
+    def _measure(
+        self,
+        measure_id: str,
+        value: float | None,
+        n: int,
+        *,
+        interval: Interval | None = None,
+        note: str = "",
+    ) -> Measure:
+        before = self.baseline.measures.get(measure_id) if self.baseline else None
+        measure = measured(
+            self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note
+        )
+        if self.gap and measure.verdict == "pass":
+            return measured(self.settings, measure_id, None, n=n, baseline=before, note=self.gap)
+        return measure
+
+
+def _known(cases: Sequence[Case], ratio: Callable[[Case], float]) -> list[float]:
+    """The ratio of every case whose numbers the server reported."""
+    found: list[float] = []
+    for case in cases:
+        try:
+            found.append(ratio(case))
+        except (TypeError, ZeroDivisionError):  # a count or a time is missing or 0: not reported
+            continue
+    return found
+
+
+def _kept(second: Case, first: Case) -> float:
+    """The share of the first turn's prompt that the second turn took from the cache, a page forgiven."""
+    kept = float(second.get("cached_tokens"))
+    return min(1.0, (kept + PAGE_TOKENS) / int(first.get("prompt_tokens"))) if kept else 0.0
+
+
+def _tiers(cases: Sequence[Case]) -> list[flatness.Tier]:
+    """The cold recall cells of every tier that have a first-token time."""
+    by_tier: dict[int, list[flatness.Timing]] = {}
+    for case in cases:
+        seconds, prompt = case.get("first_token_s"), case.get("prompt_tokens")
+        if seconds and prompt:
+            tier = case.get("tier_tokens")
+            time_s = flatness.scaled(seconds, prompt_tokens=prompt, tier_tokens=tier)
+            by_tier.setdefault(tier, []).append(flatness.Timing(case.get("depth"), time_s))
+    return [flatness.Tier(tokens, tuple(timings)) for tokens, timings in sorted(by_tier.items())]
+
+
+def _slope_note(far: tuple[int, Interval] | None) -> str:
+    if far is None:
+        return f"no tier has {flatness.SLOPE_NEEDS} cells"
+    low, high = far[1]
+    return f"at {far[0]} tokens the last depth costs {low:+.1%} to {high:+.1%} of the first"

@@ -1,0 +1,77 @@
+"""Is the time to the first token the same at every depth?  Spread and slope of a tier, worst of several.
+
+Pure numbers in, pure numbers out; knows nothing of events and limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from gates.harness.stats import Interval, theil_sen
+
+SLOPE_NEEDS: Final = 8  # with fewer depths chance alone often orders the times
+TRIM_NEEDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One cold cell: where its needle lay, and its first-token time scaled to exactly the tier's tokens."""
+
+    depth: float
+    first_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The cold cells of one tier."""
+
+    tokens: int
+    timings: tuple[Timing, ...]
+
+    @property
+    def typical_s(self) -> float:
+        """The median first-token time."""
+        return median(timing.first_token_s for timing in self.timings)
+
+
+def scaled(first_token_s: float, *, prompt_tokens: int, tier_tokens: int) -> float:
+    """The time that the prompt would have taken at the tier's length, which it misses by 1 % at most."""
+    return first_token_s * tier_tokens / prompt_tokens
+
+
+def spread(tier: Tier, *, noise_s: float, trim: int) -> float:
+    """(slowest - fastest - noise) / median, 0 at least; of eight or more the `trim` outermost are left out.
+
+    `noise_s` is what the host's own scheduling may add to any single time.
+    """
+    times = sorted(timing.first_token_s for timing in tier.timings)
+    if len(times) >= TRIM_NEEDS and trim:
+        times = times[trim:-trim]
+    return max(0.0, times[-1] - times[0] - noise_s) / tier.typical_s
+
+
+def slope(tier: Tier, *, tiers: int) -> Interval | None:
+    """How much the first-token time changes from front to end, in medians: an interval; None for few cells.
+
+    The confidence is 95 % over all `tiers` together (Bonferroni).
+    """
+    if len(tier.timings) < SLOPE_NEEDS:
+        return None
+    depths = [timing.depth for timing in tier.timings]
+    if len(set(depths)) < 2:  # a slope needs two different depths
+        return None
+    found = theil_sen(depths, [t.first_token_s for t in tier.timings], confidence=1 - 0.05 / tiers)
+    return (found.interval[0] / tier.typical_s, found.interval[1] / tier.typical_s)
+
+
+def distance_from_zero(interval: Interval) -> float:
+    """How far an interval lies from 0; 0 when it contains it."""
+    return max(0.0, interval[0], -interval[1])
+
+
+def worst(values: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
+    """The largest (value, tier), or None when there is none."""
+    return max(values, default=None)

@@ -1,0 +1,195 @@
+"""What the needle gate asks: cells, each a long text with needles, decoys and a question about it.
+
+Pure and seeded: the same settings and seed give the same cells.
+Texts follow from the id of their cell (`hay` builds them, `sizing` cuts them), so a case can be asked again.
+Knows no server.
+
+    needle/<case_set>/<tier>/<n>      n counts the cells of one tier: recall first, then order, then absent
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, cast
+
+from gates.errors import UsageError
+from gates.needle import text
+from gates.needle.prose import random_for
+from gates.profile import Settings
+
+Item = TypeVar("Item")
+Ask = Literal["recall", "order", "absent"]
+HayKind = Literal["prose", "novel"]
+
+DECOYS: Final = 2
+ORDERED: Final = 3  # needles that an order cell asks for at once
+HAYS: Final = ("prose", "novel")
+SHORTEST_TOKENS: Final = 256  # five sentences with codes, the instruction, and hay around them
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """One sentence with a code, and where in the text it goes (0 front, 1 end)."""
+
+    key: str
+    code: str
+    depth: float
+
+    @property
+    def sentence(self) -> str:
+        """The sentence as it stands in the text."""
+        return text.statement(self.key, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One conversation: a text of `tier_tokens` prompt tokens, a question, then a question about a decoy."""
+
+    id: str
+    tier_tokens: int
+    ask: Ask
+    depth: float  # of the first asked needle; of nothing in an absent cell, where it is 0
+    asked: tuple[Needle, ...]  # in the order of the question; empty in an absent cell
+    decoys: tuple[Needle, ...]  # the first one is asked for in the second turn
+    absent_key: str  # what an absent cell asks for; empty in others
+    hay_seed: str
+
+    @property
+    def question(self) -> str:
+        """The question of the first turn."""
+        if self.ask == "absent":
+            return text.question(self.absent_key)
+        return text.questions([needle.key for needle in self.asked])
+
+    @property
+    def follow_up(self) -> str:
+        """The question of the second turn."""
+        return text.follow_up(self.decoys[0].key)
+
+    def message(self, hay: str) -> str:
+        """The user message of the first turn, with the needles in this hay."""
+        needles = [(needle.depth, needle.sentence) for needle in (*self.asked, *self.decoys)]
+        return text.user_message(text.document(hay, needles), self.question)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedlePlan:
+    """All cells in the order in which they are asked: tiers upwards, depths shuffled within a tier."""
+
+    hay: HayKind
+    length_tolerance: float  # share of a tier's tokens by which a prompt may miss it
+    asked_cells: tuple[Cell, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self.asked_cells)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens of all first turns: what the run costs."""
+        return sum(cell.tier_tokens for cell in self.asked_cells)
+
+
+def plan(settings: Settings, *, seed: int) -> NeedlePlan:
+    """The cells of a profile's needle table; UsageError when its lists do not fit each other."""
+    _check(settings)
+    tiers = settings.counts("tiers_tokens")
+    counts = zip(
+        settings.counts("tier_cells"),
+        settings.counts("tier_order_cells"),
+        settings.counts("tier_absent_cells"),
+        strict=True,
+    )
+    cells: list[Cell] = []
+    for tier, (recall, order, absent) in zip(tiers, counts, strict=True):
+        asks: tuple[Ask, ...] = (
+            *_times("recall", recall),
+            *_times("order", order),
+            *_times("absent", absent),
+        )
+        depths = [*_spread(recall, settings.numbers("depths")), *_spread(order, settings.numbers("depths"))]
+        name = f"needle/{settings.text('case_set')}/{tier}"
+        tier_cells = [
+            make_cell(f"{name}/{n}", tier_tokens=tier, ask=ask, depth=depth, seed=seed)
+            for n, (ask, depth) in enumerate(zip(asks, [*depths, *[0.0] * absent], strict=True))
+        ]
+        # Shuffled: a host that slows down over the minutes must not look like a cost of depth.
+        cells += _shuffled(tier_cells, random_for(f"{name}/sequence/{seed}"))
+    hay = cast(HayKind, settings.text("hay"))
+    return NeedlePlan(hay, settings.number("max_length_error_ratio"), tuple(cells))
+
+
+def make_cell(cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: int) -> Cell:
+    """The cell of an id; keys, codes and the places of its decoys are drawn from id and seed."""
+    draw = random_for(f"{cell_id}/{seed}")
+    names = iter(_shuffled(text.KEYS, draw))
+    codes = _codes(draw)
+    wanted = {"recall": 1, "order": ORDERED, "absent": 0}[ask]
+    asked = tuple(
+        Needle(next(names), next(codes), depth if n == 0 else _anywhere(draw)) for n in range(wanted)
+    )
+    decoys = tuple(Needle(next(names), next(codes), _anywhere(draw)) for _ in range(DECOYS))
+    return Cell(
+        id=cell_id,
+        tier_tokens=tier_tokens,
+        ask=ask,
+        depth=depth,
+        asked=asked,
+        decoys=decoys,
+        absent_key=next(names) if ask == "absent" else "",
+        hay_seed=f"{cell_id}/{seed}/hay",
+    )
+
+
+def _anywhere(draw: random.Random) -> float:
+    return round(0.02 + 0.96 * draw.random(), 4)
+
+
+def _codes(draw: random.Random) -> Iterator[str]:
+    """Codes that differ from each other."""
+    given: set[str] = set()
+    while True:
+        code = text.draw_code(draw)
+        if code not in given:
+            given.add(code)
+            yield code
+
+
+def _spread(count: int, depths: Sequence[float]) -> list[float]:
+    """`count` of the depths: from first to last in even steps, or round and round when more are wanted."""
+    if count >= len(depths):
+        return [depths[n % len(depths)] for n in range(count)]
+    if count == 1:
+        return [depths[len(depths) // 2]]
+    return [depths[round(n * (len(depths) - 1) / (count - 1))] for n in range(count)]
+
+
+def _times(ask: Ask, count: int) -> tuple[Ask, ...]:
+    return (ask,) * count
+
+
+def _shuffled(items: Sequence[Item], draw: random.Random) -> list[Item]:
+    rest = list(items)
+    return [rest.pop(int(draw.random() * len(rest))) for _ in range(len(rest))]
+
+
+def _check(settings: Settings) -> None:
+    tiers = settings.counts("tiers_tokens")
+    for name in ("tier_cells", "tier_order_cells", "tier_absent_cells"):
+        if len(settings.counts(name)) != len(tiers):
+            raise UsageError(
+                f"[needle] {name} has {len(settings.counts(name))} entries and tiers_tokens has {len(tiers)};"
+                " give one count for each tier"
+            )
+    if list(tiers) != sorted(tiers) or not tiers or tiers[0] < SHORTEST_TOKENS:
+        raise UsageError(
+            f"[needle] tiers_tokens is {list(tiers)}; give lengths from {SHORTEST_TOKENS} tokens on,"
+            " shortest first"
+        )
+    if not settings.numbers("depths"):
+        raise UsageError("[needle] depths is empty; give at least one depth from 0 to 1")
+    if settings.text("hay") not in HAYS:
+        raise UsageError(f"[needle] hay is '{settings.text('hay')}'; allowed are {', '.join(HAYS)}")

@@ -1,0 +1,122 @@
+"""Are the token counts of a server honest?  Compares `usage` with the texts, with itself, and over two turns.
+
+A doubt is a reply whose counts cannot be true, and why.
+A tokenizer is not needed: tokens grow with the pieces of a text at one rate, a second turn contains the first
+reply, and no fragment or token id can come without a token.
+Knows the fields of a needle history, no limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from gates.harness.history import Operation
+from gates.needle.sizing import pieces
+
+RATE_BAND: Final = 0.12  # novel texts differ by 5 % in tokens per piece, generated ones by 1 %
+OVERHEAD_TOKENS: Final = 24  # role markers and thinking marks of a turn, in any template
+REPLY_LEAST, REPLY_MOST = 0.5, 2.5  # tokens per piece of a short reply, against the rate of the prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One reply whose counts cannot be true."""
+
+    cell: str
+    what: str
+    why: str
+
+
+def doubts(operations: Sequence[Operation]) -> list[Doubt]:
+    """Every answered request whose counts contradict its texts, themselves or the turn before."""
+    answered = [operation for operation in operations if operation.outcome == "ok"]
+    rate = _rate(answered)
+    firsts = {_turn(operation): operation for operation in answered if operation.invoke.what != "followup"}
+    found: list[Doubt] = []
+    for operation in answered:
+        before = firsts.get(_turn(operation)) if operation.invoke.what == "followup" else None
+        why = _counts(operation) or _rates(operation, rate) or _growth(operation, before, rate)
+        if why:
+            found.append(Doubt(str(operation.get("cell", "probe")), operation.invoke.what, why))
+    return found
+
+
+def _turn(operation: Operation) -> tuple[Any, Any]:
+    return operation.get("cell"), operation.get("attempt")
+
+
+def _rate(answered: Sequence[Operation]) -> float | None:
+    """Tokens per piece of the long prompts: the median, so that a few lies do not move it."""
+    rates = [
+        operation.get("prompt_tokens") / operation.get("pieces")
+        for operation in answered
+        if operation.invoke.what != "probe" and _count(operation.get("prompt_tokens"))
+    ]
+    return median(rates) if rates else None
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _counts(operation: Operation) -> str:
+    """Faults within one usage block."""
+    prompt, completion = operation.get("prompt_tokens"), operation.get("completion_tokens")
+    cached, total = operation.get("cached_tokens"), operation.get("total_tokens")
+    if not _count(prompt):
+        return f"prompt_tokens is {prompt!r}"
+    if not _count(completion) and operation.get("text"):
+        return f"completion_tokens is {completion!r} for a reply with text"
+    if cached is not None and not 0 <= cached <= prompt:
+        return f"cached_tokens is {cached} of {prompt} prompt tokens"
+    if total is not None and total != prompt + completion:
+        return f"total_tokens is {total}, but prompt and completion are {prompt} + {completion}"
+    return _length(operation, completion)
+
+
+def _length(operation: Operation, completion: int) -> str:
+    allowed = operation.get("max_tokens")
+    if completion > allowed:
+        return f"completion_tokens is {completion} and max_tokens was {allowed}"
+    if operation.get("finish_reason") == "length" and completion < allowed:
+        return f"finish_reason is length after {completion} of {allowed} tokens"
+    ids = operation.get("token_ids_count")
+    if ids and abs(ids - completion) > 1:  # the end mark may or may not be counted
+        return f"completion_tokens is {completion}, but {ids} token ids came"
+    fragments = operation.get("fragments", 0)
+    if fragments > completion + 1:
+        return f"completion_tokens is {completion}, but the text came in {fragments} fragments"
+    return ""
+
+
+def _rates(operation: Operation, rate: float | None) -> str:
+    """Faults against the rate of tokens per piece."""
+    if rate is None or operation.invoke.what == "probe":
+        return ""
+    prompt, size = operation.get("prompt_tokens"), operation.get("pieces")
+    if abs(prompt / (rate * size) - 1) > RATE_BAND:
+        return f"prompt_tokens is {prompt} for {size} words and marks; others have {rate:.2f} tokens for each"
+    said = pieces(operation.get("text", "")) + pieces(operation.get("reasoning") or "")
+    completion = operation.get("completion_tokens")
+    low, high = REPLY_LEAST * rate * said - 3, REPLY_MOST * rate * said + 8
+    if operation.get("finish_reason") == "stop" and not low <= completion <= high:
+        return f"completion_tokens is {completion} for a reply of {said} words and marks"
+    return ""
+
+
+def _growth(operation: Operation, before: Operation | None, rate: float | None) -> str:
+    """Faults between two turns: the second prompt is the first one, its reply, and one question."""
+    if before is None or rate is None or not _count(before.get("prompt_tokens")):
+        return ""
+    first, second = before.get("prompt_tokens"), operation.get("prompt_tokens")
+    said, asked = before.get("completion_tokens") or 0, operation.get("question_pieces")
+    grown = second - first - said
+    if 0.6 * rate * asked <= grown <= 2.5 * rate * asked + OVERHEAD_TOKENS:
+        return ""
+    return (
+        f"prompt_tokens grew from {first} to {second} over a reply of {said} tokens and a question of {asked}"
+        " words and marks"
+    )
