@@ -3,8 +3,15 @@
 EngineError                 anything the engine reports to a person or a client
 ├── ModelFileError          the model file is wrong, truncated, hostile or of another architecture
 ├── SettingError            a setting from file, environment or command line is wrong
+├── NumericsError           the model produced numbers that cannot be used (HTTP 500, this request only)
 ├── RequestError            the client's request is wrong (HTTP 400)
+│   ├── ContextLengthError  the prompt does not fit the context (HTTP 400)
+│   ├── NotFoundError       no such path or model (HTTP 404)
+│   ├── MethodError         the path exists, the method does not (HTTP 405)
+│   ├── BodyTooLargeError   the body exceeds the limit (HTTP 413)
+│   └── BodyEncodingError   the body is compressed (HTTP 415)
 └── CapacityError           the request cannot be admitted now; a retry can help (HTTP 503)
+    └── NotReadyError       the model is loading or the server is shutting down (HTTP 503)
 """
 
 from __future__ import annotations
@@ -30,20 +37,85 @@ class SettingError(EngineError):
     code = "setting"
 
 
+class NumericsError(EngineError):
+    """Logits hold no usable number; only the request they belong to fails."""
+
+    code = "internal_error"
+
+
 class RequestError(EngineError):
-    """The request is wrong; `param` names the field."""
+    """The request is wrong; `param` names the field by its dotted path, `code` the kind of fault."""
 
     status = 400
-    code = "invalid_request"
+    code = "invalid_value"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+        if code is not None:
+            self.code = code
+
+
+class ContextLengthError(RequestError):
+    """The prompt leaves no room in the context for one generated token."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, *, prompt_tokens: int, context_tokens: int, param: str = "messages") -> None:
+        super().__init__(
+            f"the prompt has {prompt_tokens} tokens; the context holds {context_tokens} "
+            "and needs at least one for the answer; shorten the conversation",
+            param=param,
+        )
+        self.prompt_tokens = prompt_tokens
+        self.context_tokens = context_tokens
+
+
+class NotFoundError(RequestError):
+    """No such path, or no such model."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodError(RequestError):
+    """The path exists but not with this method; `allowed` lists the methods that do."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class BodyTooLargeError(RequestError):
+    """The request body exceeds the configured limit."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class BodyEncodingError(RequestError):
+    """The request body is compressed, which this server does not read."""
+
+    status = 415
+    code = "unsupported_encoding"
 
 
 class CapacityError(EngineError):
-    """No room for this request now."""
+    """No room for this request now; `retry_after_s` is a hint for the client."""
 
     status = 503
     code = "overloaded"
     retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class NotReadyError(CapacityError):
+    """The model is still loading, or the server is shutting down."""
+
+    code = "not_ready"

@@ -1,0 +1,195 @@
+"""The shared nouns: what a request is, what a step does, what comes back.
+
+Knows nothing of tensors, HTTP or chat; every room may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn; temperature 0 takes the most likely, lowest id on ties; top_k 0 is off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation: prompt ids in, at most `max_tokens` ids out.
+
+    `seed` keys the random stream; `stop_ids` end the generation and are not part of it;
+    `banned_ids` are never drawn; `reuse` = False neither takes nor leaves a cached prefix.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    seed: int = 0
+    stop_ids: frozenset[int] = frozenset()
+    banned_ids: tuple[int, ...] = ()
+    reuse: bool = True
+
+
+class FinishReason(Enum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class CacheKind(Enum):
+    """Where the cached part of a prompt came from."""
+
+    COLD = "cold"
+    WARM = "warm"  # a finished sequence is continued in place
+    FORK = "fork"  # a kept position inside a finished sequence is copied and continued
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Tokens [start, stop) of one sequence for one step.
+
+    ```
+    tokens   | prompt ................ | generated ... |
+    computed | in the cache ...| slice |
+                            start    stop
+    ```
+    `samples`: the slice ends at the last known token, so its logits give the next one.
+    `anchors`: keep a snapshot of the cache after this slice.
+    """
+
+    sequence: str
+    start: int
+    stop: int
+    samples: bool
+    anchors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that starts now, from `cached` tokens of record `source` (None: an empty cache).
+
+    `anchor` is the position inside the record to go back to; None continues at its end, in place.
+    """
+
+    request: Request
+    kind: CacheKind
+    cached: int = 0
+    source: int | None = None
+    anchor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step does, in this order: forget records, admit requests, run slices."""
+
+    evictions: tuple[int, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    slices: tuple[Slice, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do."""
+        return not (self.evictions or self.admissions or self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds and counts of one request, measured by the engine's own clock."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    total_s: float
+    batch_mean: float
+    kind: CacheKind
+
+    @property
+    def first_token_s(self) -> float:
+        """From submission to the first generated token."""
+        return self.queue_s + self.prefill_s
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request left the queue; `cached_tokens` of its prompt need no computing."""
+
+    cached_tokens: int
+    kind: CacheKind
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One more token."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of every request; `message` is set when it failed."""
+
+    reason: FinishReason
+    timings: Timings
+    message: str | None = None
+
+
+Event = Started | Generated | Finished
+EventSink = Callable[[Event], None]
+
+
+class CacheView(Protocol):
+    """State of one sequence, as the runner keeps it."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that are in the state."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes this state occupies."""
+        ...
+
+    def clone(self) -> CacheView:
+        """An independent copy."""
+        ...
+
+    def snapshot(self) -> Any:
+        """What is needed to come back to this length later."""
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to the length of a snapshot of this state or of the one it was cloned from."""
+        ...
+
+
+class ModelRunner(Protocol):
+    """Computes; decides nothing."""
+
+    def new_cache(self) -> CacheView:
+        """An empty state."""
+        ...
+
+    def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> Logits:
+        """Advance each state by its tokens; logits of each slice's last token, [B, V]."""
+        ...
