@@ -1,6 +1,7 @@
 """Writes tool calls in the model's own markup.
 
-Owns tags, attribute escaping and the typed spelling of arguments.  Knows nothing of schemas or of conversations.
+Owns tags, attribute escaping and the typed spelling of arguments.
+Knows nothing of schemas or of conversations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Turns the messages of an OpenAI-style request into a system text and alternating turns.
 
-Owns the rules for roles, content parts, merging and the order of tool results.  Knows nothing of markers or ids.
+Owns the rules for roles, content parts, merging and the order of tool results.
+Knows nothing of markers or ids.
 Every error is a RequestError whose `param` is the path of the member that is wrong.
 """
 
@@ -131,7 +132,7 @@ def _sort_results(
     places = {call.id: place for place, call in reversed(list(enumerate(calls))) if call.id is not None}
     results = sorted(
         (block for block in blocks if isinstance(block, ToolResult)),
-        key=lambda result: places.get(result.call_id, 0),
+        key=lambda result: places.get(result.call_id or "", 0),
     )
     queue = iter(results)
     return tuple(next(queue) if isinstance(block, ToolResult) else block for block in blocks)

@@ -32,17 +32,16 @@ class Thinking:
 
 
 def read_thinking(body: Mapping[str, object], *, default: bool = True) -> Thinking:
-    """Explicit switch, then effort `none`, then the model's name, then the default; the first present decides.
+    """Explicit switch, then effort `none`, then the model's name, then default: the first present decides.
 
     Raises RequestError for a switch of a wrong type or an unknown effort.
     """
     switch, effort = _switch(body), _effort(body)
     if switch is False or effort in OFF_EFFORTS:
         return Thinking(False, Effort.NONE)
-    on = switch
-    if on is None:
-        on = MODEL_SWITCH.get(str(body.get("model")), default)
-    return Thinking(on, EFFORTS[effort] if effort and on else (Effort.LOW if on else Effort.NONE))
+    if switch is None and not MODEL_SWITCH.get(str(body.get("model")), default):
+        return Thinking(False, Effort.NONE)
+    return Thinking(True, EFFORTS[effort] if effort else Effort.LOW)
 
 
 def _switch(body: Mapping[str, object]) -> bool | None:
@@ -88,7 +87,7 @@ def _template_kwargs(body: Mapping[str, object]) -> Mapping[str, object]:
         return {}
     if not isinstance(kwargs, dict):
         raise RequestError(
-            "chat_template_kwargs must be an object; only enable_thinking, thinking and reasoning_effort are read",
+            "chat_template_kwargs must be an object; enable_thinking, thinking and reasoning_effort are read",
             param="chat_template_kwargs",
         )
     return kwargs
