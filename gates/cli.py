@@ -1,4 +1,4 @@
-"""The command line of the gates: run, plan, judge, report, tag.
+"""The command line of the gates: run, plan, judge, report, tag, baseline.
 
 Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and the exit codes: 0 pass,
 1 fail, 2 usage, 3 unknown, 4 infrastructure, 130 interrupted. Knows nothing of how a command does its work.
@@ -120,6 +120,37 @@ def report(
 
     page = reporting.make(record.find(runs or RUNS, run))
     Console().print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command
+def tag(
+    version: Annotated[str, Parameter(help="The tag to make: vX.Y.Z.")],
+    *,
+    model: Annotated[Path | None, Parameter(help="Demand that the run judged this model file.")] = None,
+    runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
+) -> None:
+    """Make the git tag of a release, only if a pass of profile `release` is recorded for exactly this."""
+    from gates import tag as tagging
+    from gates.run import RUNS
+
+    allowing = tagging.make(version, model=model, runs=runs or RUNS)
+    Console().print(f"tagged {version}, allowed by run {allowing}", markup=False, soft_wrap=True)
+
+
+@app.command
+def baseline(
+    run: Annotated[str, Parameter(help="Name or path of a passed run, or 'latest'.")],
+    *,
+    reason: Annotated[str, Parameter(help="Why these numbers are the new normal.")],
+    runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
+) -> None:
+    """Make a passed run the baseline of its model and profile; the file is reviewed like code."""
+    from gates.harness import baseline as baselines
+    from gates.harness import record
+    from gates.run import RUNS
+
+    path = baselines.promote(record.find(runs or RUNS, run), reason)
+    Console().print(f"baseline written: {path}", markup=False, soft_wrap=True)
 
 
 def _profile(name: str) -> profile.Profile:

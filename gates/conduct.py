@@ -16,13 +16,13 @@ from typing import Any
 
 from gates import registry
 from gates.errors import ServerDied
-from gates.harness import history, probe, room
+from gates.harness import baseline, history, probe, room
 from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.launch import Server
 from gates.harness.record import RunFolder
 from gates.harness.rig import Progress, Rig
-from gates.harness.room import Baseline, Room
+from gates.harness.room import Room
 from gates.harness.verdict import GateVerdict, Judgement, RunVerdict, Verdict, counts, measured, spec_of
 from gates.profile import Profile, Settings
 from gates.registry import GateSpec
@@ -85,13 +85,11 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
         gate.drive(plan, rig)
 
 
-def judge_gate(
-    folder: RunFolder, spec: GateSpec, settings: Settings, baseline: Baseline | None
-) -> GateVerdict:
-    """The verdict of one gate from its recorded history."""
+def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVerdict:
+    """The verdict of one gate from its recorded history, and the baseline that the run adopted."""
     path = folder.history(spec.name)
     events = history.read(path)
-    judgement = room.judge(room.load(spec), events, settings, baseline)
+    judgement = room.judge(room.load(spec), events, settings, baseline.of_run(folder))
     return GateVerdict(
         name=spec.name,
         seconds=room.seconds(events),
@@ -101,11 +99,11 @@ def judge_gate(
     )
 
 
-def judge_run(folder: RunFolder, profile: Profile, baseline: Baseline | None) -> RunVerdict:
+def judge_run(folder: RunFolder, profile: Profile) -> RunVerdict:
     """The verdict of a whole run from its folder: the gates that were chosen, and the run's own measures."""
     run = folder.read_run()
     chosen = [spec for spec in profile.gates if spec.name in run["chosen"]]
-    gates = [judge_gate(folder, spec, profile.table(spec.name), baseline) for spec in chosen]
+    gates = [judge_gate(folder, spec, profile.table(spec.name)) for spec in chosen]
     own = GateVerdict("run", run.get("seconds", 0.0), None, _own_judgement(run, profile, gates))
     cause, reasons = _causes(run)
     return RunVerdict(

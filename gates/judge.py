@@ -30,7 +30,7 @@ def judge(folder: RunFolder) -> Rejudged:
     """Judge the run from its record and compare with the recorded verdict, if there is one."""
     run = folder.read_run()
     recorded = profile.checked(run["profile"], run["settings"], run["profile_sha256"])
-    verdict = conduct.judge_run(folder, recorded, None)
+    verdict = conduct.judge_run(folder, recorded)
     content = json.loads(json.dumps(outcome.sealed(folder, verdict)))
     if not folder.verdict_json.is_file():
         return Rejudged(verdict, content, ())

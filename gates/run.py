@@ -23,7 +23,7 @@ from rich.console import Console
 from gates import conduct, outcome
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
-from gates.harness import launch, probe, provenance, record
+from gates.harness import baseline, launch, probe, provenance, record
 from gates.harness.client import Client, ClientError
 from gates.harness.launch import Attached, Command, Launched, Server
 from gates.harness.progress import Board
@@ -92,6 +92,7 @@ def run(request: Request, console: Console) -> ExitCode:
     started = time.monotonic()
     run_record = _first_record(request, gates, model, tree)
     folder.write_run(run_record)
+    baseline.adopt(folder, run_record["model"], request.profile.name)
     try:
         with _signals_interrupt(), Board(console) as board:
             run_record |= _drive_all(request, gates, model, folder, board)
@@ -116,6 +117,8 @@ def _first_record(
         "settings": {name: dict(table) for name, table in profile.tables.items()},
         "chosen": [gate.name for gate in gates],
         "seed": profile.seed if request.seed is None else request.seed,
+        "seed_of_profile": request.seed in (None, profile.seed),
+        "own_server": request.base_url is None and request.server is None,
         "started_utc": _now(),
         "tree": provenance.tree_record(tree),
         "model": provenance.model_record(model) if model else None,
@@ -170,7 +173,7 @@ def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
             board.gate(spec.title, minutes=minutes[place], later_minutes=sum(minutes[place + 1 :]))
             conduct.drive_gate(drive, spec, board)
             settings = drive.profile.table(spec.name)
-            known[spec.name] = conduct.judge_gate(drive.folder, spec, settings, None)
+            known[spec.name] = conduct.judge_gate(drive.folder, spec, settings)
             board.gate_done(known[spec.name])
         return known[spec.name]
 
@@ -247,7 +250,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _finish(request: Request, folder: RunFolder, run_record: Mapping[str, Any], console: Console) -> ExitCode:
-    verdict = conduct.judge_run(folder, request.profile, None)
+    verdict = conduct.judge_run(folder, request.profile)
     outcome.show(folder, outcome.write(folder, verdict), console)
     if run_record["state"] == INTERRUPTED:
         return ExitCode.INTERRUPTED

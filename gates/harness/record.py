@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "allure"
 
     @property
+    def baseline_json(self) -> Path:
+        """The baseline that the run is held against, if there was one."""
+        return self.path / "baseline.json"
+
+    @property
     def server_log(self) -> Path:
         """What the launched server printed."""
         return self.path / "server.log"

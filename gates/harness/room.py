@@ -13,11 +13,12 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from gates.errors import UsageError
+from gates.harness.baseline import Baseline
 from gates.harness.history import Event, notes
 from gates.harness.rig import Rig
 from gates.harness.verdict import Judgement, Measure, Verdict, unmeasured
@@ -57,14 +58,6 @@ class CheckFunction(Protocol):
     def __call__(
         self, events: Sequence[Event], settings: Settings, baseline: Baseline | None
     ) -> Judgement: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """What an earlier release measured: values by measure id, and the outcome of every item by measure id."""
-
-    measures: Mapping[str, float]
-    items: Mapping[str, Mapping[str, bool]]
 
 
 @dataclass(frozen=True, slots=True)

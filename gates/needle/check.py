@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, operations
-from gates.harness.room import Baseline
 from gates.harness.stats import Interval, failure_bound, wilson
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.needle import flatness, usage

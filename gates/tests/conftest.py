@@ -31,7 +31,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def echo_tables(**changes: object) -> dict[str, dict[str, object]]:
     """Tables of a profile that runs the echo gate alone; changes go into its own table."""
-    run = {
+    run: dict[str, object] = {
         "gates": ["echo"],
         "seed": 7,
         "model": "given",
@@ -40,8 +40,13 @@ def echo_tables(**changes: object) -> dict[str, dict[str, object]]:
         "max_budget_ratio": 1.0,
         "max_leftover_count": 0,
     }
-    server = {"context_tokens": 4096, "start_seconds": 20, "stop_seconds": 1, "request_seconds": 2}
-    echo = {"words": 4, "budget_minutes": 1, "min_right_ratio": 1.0, **changes}
+    server: dict[str, object] = {
+        "context_tokens": 4096,
+        "start_seconds": 20,
+        "stop_seconds": 1,
+        "request_seconds": 2,
+    }
+    echo: dict[str, object] = {"words": 4, "budget_minutes": 1, "min_right_ratio": 1.0, **changes}
     return {"run": run, "server": server, "echo": echo}
 
 

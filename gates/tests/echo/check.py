@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gates.harness import stats
+from gates.harness.baseline import Baseline
 from gates.harness.history import Event, operations
-from gates.harness.room import Baseline
 from gates.harness.verdict import Finding, Judgement, Table, measured
 from gates.profile import Settings
 
