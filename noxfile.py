@@ -36,10 +36,10 @@ def gates(session: nox.Session) -> None:
     latest = ROOT / "reports" / "runs" / "latest"
     before = latest.resolve()
     try:
-        inside(session, "workshop", "python", "-m", "gates", "run", *session.posargs)
+        inside(session, "workshop", "-m", "gates", "run", *session.posargs)
     finally:
         if latest.resolve() != before:  # there is a new record; the HTML page is extra and moves no verdict
-            inside(session, "desk", "python", "-m", "gates", "report", success_codes=range(256))
+            inside(session, "desk", "-m", "gates", "report", success_codes=range(256))
 
 
 @nox.session(venv_backend="none", requires=["workshop"])
@@ -48,7 +48,7 @@ def tests(session: nox.Session) -> None:
     workers = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal")
     default = (*workers, "-m", "not device and not oracle", "--hypothesis-profile", "ci")
     one_thread = {"OMP_NUM_THREADS": "1"}  # the workers already use every core
-    inside(session, "workshop", "python", "-m", "pytest", *default, *session.posargs, env=one_thread)
+    inside(session, "workshop", "-m", "pytest", *default, *session.posargs, env=one_thread)
 
 
 @nox.session(reuse_venv=True)
@@ -62,7 +62,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["workshop"])
 def types(session: nox.Session) -> None:
     """Check all types with mypy --strict."""
-    inside(session, "workshop", "python", "-m", "mypy", *(session.posargs or ROOMS))
+    inside(session, "workshop", "-m", "mypy", *(session.posargs or ROOMS))
 
 
 @nox.session(reuse_venv=True)
@@ -78,19 +78,19 @@ def imports(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["desk"], default=False)
 def judge(session: nox.Session) -> None:
     """Judge a recorded run again, without a server (-- RUN)."""
-    inside(session, "desk", "python", "-m", "gates", "judge", *session.posargs)
+    inside(session, "desk", "-m", "gates", "judge", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["desk"], default=False)
 def report(session: nox.Session) -> None:
     """Write the HTML report of a recorded run again (-- RUN)."""
-    inside(session, "desk", "python", "-m", "gates", "report", *session.posargs)
+    inside(session, "desk", "-m", "gates", "report", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["desk"], default=False)
 def tag(session: nox.Session) -> None:
     """Make a release tag, only if a pass of profile `release` is recorded for this tree (-- vX.Y.Z)."""
-    inside(session, "desk", "python", "-m", "gates", "tag", *session.posargs)
+    inside(session, "desk", "-m", "gates", "tag", *session.posargs)
 
 
 # --- rare -------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def oracle(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
 def fixtures(session: nox.Session) -> None:
     """Evaluate the embedded model's skills from its file (-- options of fixtures/tiny/evaluate.py)."""
-    inside(session, "workshop", "python", "-m", "fixtures.tiny.evaluate", *session.posargs)
+    inside(session, "workshop", "-m", "fixtures.tiny.evaluate", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -172,12 +172,12 @@ def install(session: nox.Session, *wanted: str) -> None:
 def inside(
     session: nox.Session,
     shared: str,
-    *command: str,
+    *words: str,
     env: Mapping[str, str] | None = None,
     success_codes: Iterable[int] = (0,),
 ) -> None:
-    """Run a command of a shared environment; the repository root is where Python looks for the rooms."""
+    """Run the Python of a shared environment; the repository root is where it looks for the rooms."""
     folder = Path(session.cache_dir).parent / shared / "bin"
     path = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     variables = {"PYTHONPATH": str(ROOT), "PATH": path, **(env or {})}
-    session.run(*command, env=variables, external=True, success_codes=success_codes)
+    session.run(str(folder / "python"), *words, env=variables, external=True, success_codes=success_codes)
