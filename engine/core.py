@@ -83,30 +83,38 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request that starts now, from `cached` tokens of record `source` (None: an empty cache).
+    """A request that starts now, from the first `cached` tokens of record `source` (None: an empty cache).
 
-    `anchor` is the position inside the record to go back to; None continues at its end, in place.
+    WARM takes the record over and continues at its end; FORK starts at one of its anchors.
     """
 
     request: Request
     kind: CacheKind
     cached: int = 0
     source: int | None = None
-    anchor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does, in this order: forget records, admit requests, run slices."""
+    """What one step does, in this order: admit requests, run slices."""
 
-    evictions: tuple[int, ...] = ()
     admissions: tuple[Admission, ...] = ()
     slices: tuple[Slice, ...] = ()
 
     @property
     def idle(self) -> bool:
         """Nothing to do."""
-        return not (self.evictions or self.admissions or self.slices)
+        return not (self.admissions or self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that left the scheduler, with the ids its cache holds."""
+
+    request: Request
+    reason: FinishReason
+    computed: tuple[int, ...] = ()
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +178,12 @@ class CacheView(Protocol):
         """Bytes this state occupies."""
         ...
 
-    def clone(self) -> CacheView:
-        """An independent copy."""
-        ...
-
     def snapshot(self) -> Any:
-        """What is needed to come back to this length later."""
+        """This state frozen; it has a `length` and the `nbytes` it holds for itself alone."""
         ...
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to the length of a snapshot of this state or of the one it was cloned from."""
+        """Return to a frozen state, of this or of another sequence."""
         ...
 
 

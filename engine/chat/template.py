@@ -1,7 +1,8 @@
 """Renders a conversation into prompt segments and segments into ids.
 
 Owns the layout of the DeepSeek-V4 chat format, byte for byte.
-A segment is either a marker, which becomes exactly one id, or text, which is encoded with marker matching off; so nothing a client types can open a turn.
+A segment is either a marker, which becomes exactly one id, or text,
+which is encoded with marker matching off; so nothing a client types can open a turn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["EffortPrefixes", "Segment", "encode_segments", "render"]
 MAX_PREFIX = """\
 Reasoning Effort: Absolute maximum with no shortcuts permitted.
 You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root \
-cause, rigorously stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.
+cause, rigorously stress-testing your logic against all potential paths, edge cases, and adversarial \
+scenarios.
 Explicitly write out your entire deliberation process, documenting every intermediate step, considered \
 alternative, and rejected hypothesis to ensure absolutely no assumption is left unchecked.
 
@@ -30,8 +32,8 @@ alternative, and rejected hypothesis to ensure absolutely no assumption is left 
 BEYOND_PREFIX = """\
 Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.
 You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively \
-decompose the problem into its most fundamental components, trace every causal chain to its root, and resolve the \
-underlying cause rather than any surface symptom.
+decompose the problem into its most fundamental components, trace every causal chain to its root, and \
+resolve the underlying cause rather than any surface symptom.
 Do not stop reasoning until you have independently verified the solution from multiple angles and are \
 certain that no assumption remains unchecked and no error remains undiscovered.
 

@@ -1,0 +1,351 @@
+"""The door of the engine: submit, cancel, stats; one thread runs one step at a time.
+
+Owns the states of running and kept sequences and the events a caller sees.
+Decides nothing (the scheduler does) and computes nothing (the runner does).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from engine.core import (
+    Admission,
+    CacheKind,
+    CacheView,
+    Ended,
+    Event,
+    EventSink,
+    Finished,
+    FinishReason,
+    Generated,
+    Logits,
+    ModelRunner,
+    Plan,
+    Request,
+    Slice,
+    Started,
+    Timings,
+)
+from engine.errors import CapacityError, ContextLengthError, NotReadyError, NumericsError
+from engine.metrics import Metrics
+from engine.sampling import sample
+from engine.scheduler.scheduler import Scheduler, SchedulerLimits
+
+log = logging.getLogger("engine.loop")
+T = TypeVar("T")
+MAX_ANCHORS = 16  # in one sequence: a long conversation must not pile up windows
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What the engine is doing now and what it did since it started."""
+
+    running: int
+    queued: int
+    records: int
+    record_bytes: int
+    counters: dict[str, int]
+
+
+@dataclass(slots=True)
+class _State:
+    """The state of one sequence: live, and frozen at its anchors."""
+
+    cache: CacheView
+    anchors: dict[int, Any] = field(default_factory=dict)
+
+    def freeze(self) -> None:
+        """Keep the present state as an anchor; the oldest anchor goes when there are too many."""
+        self.anchors[self.cache.length] = self.cache.snapshot()
+        if len(self.anchors) > MAX_ANCHORS:
+            del self.anchors[min(self.anchors)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it; rows that anchors share are counted once."""
+        frozen: int = sum(snapshot.nbytes for snapshot in self.anchors.values())
+        return self.cache.nbytes + frozen
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """What the loop keeps for one request besides its state: where events go and the times to report."""
+
+    request: Request
+    sink: EventSink
+    submitted: float
+    started: float | None = None
+    first: float | None = None
+    cached: int = 0
+    kind: CacheKind = CacheKind.COLD
+    generated: int = 0
+    steps: int = 0
+    rows: int = 0
+
+    def timings(self, now: float) -> Timings:
+        """Durations up to `now`; phases that were not reached last zero seconds."""
+        started = now if self.started is None else self.started
+        first = now if self.first is None else self.first
+        return Timings(
+            prompt_tokens=len(self.request.prompt),
+            cached_tokens=self.cached,
+            generated_tokens=self.generated,
+            queue_s=started - self.submitted,
+            prefill_s=first - started,
+            decode_s=now - first,
+            total_s=now - self.submitted,
+            batch_mean=self.rows / self.steps if self.steps else 0.0,
+            kind=self.kind,
+        )
+
+
+Command = Callable[[], None]
+
+
+class Engine:
+    """Runs requests on a runner; every method may be called from any thread.
+
+    A sink is called on the engine's thread: Started, then Generated, then one Finished; it must not block.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, limits: SchedulerLimits, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limits = limits
+        self.metrics = Metrics()
+        self._runner = runner
+        self._clock = clock
+        self._scheduler = Scheduler(limits)
+        self._states: dict[str, _State] = {}
+        self._kept: dict[int, _State] = {}
+        self._tickets: dict[str, _Ticket] = {}
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._open = 0  # requests submitted and not finished; guarded by the lock
+        self._closing = False
+        self._kept_bytes = 0
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request, sink: EventSink) -> None:
+        """Queue a request.
+
+        Raises at once, before any event: ContextLengthError for a prompt that does not fit, CapacityError
+        when the queue is full, NotReadyError when the engine is closing.
+        """
+        if len(request.prompt) >= self.limits.context:
+            self.metrics.add("requests_rejected")
+            raise ContextLengthError(prompt_tokens=len(request.prompt), context_tokens=self.limits.context)
+        with self._lock:
+            if self._closing:
+                raise NotReadyError("the server is shutting down; send the request to another one")
+            if self._open >= self.limits.max_sequences + self.limits.queue_depth:
+                self.metrics.add("requests_rejected")
+                raise CapacityError(
+                    f"{self._open} requests are running or waiting, which is the limit; try again soon"
+                )
+            self._open += 1
+        self.metrics.add("requests_started")
+        ticket = _Ticket(request, sink, self._clock())
+        self._inbox.put(lambda: self._accept(ticket))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step boundary; unknown and finished ids are ignored."""
+        self._inbox.put(lambda: self._drop(request_id, FinishReason.CANCELLED))
+
+    def stats(self) -> EngineStats:
+        """Numbers of this moment; never waits for a step."""
+        with self._lock:
+            total = self._open
+        running = len(self._states)
+        return EngineStats(
+            running=running,
+            queued=max(0, total - running),
+            records=len(self._kept),
+            record_bytes=self._kept_bytes,
+            counters=self.metrics.snapshot(),
+        )
+
+    def close(self, *, grace_s: float = 0.0) -> None:
+        """Refuse new requests, let the open ones finish for `grace_s`, cancel the rest, stop the thread."""
+        with self._lock:
+            self._closing = True
+        deadline = self._clock() + grace_s
+        while self._clock() < deadline and self._open and self._thread.is_alive():
+            time.sleep(0.02)
+        self._inbox.put(self._stop)
+        self._thread.join()
+
+    # --- everything below runs on the engine's thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                self._read_inbox(wait=False)
+                plan = self._scheduler.plan()
+                if plan.idle:
+                    self._read_inbox(wait=True)
+                else:
+                    self._execute(plan)
+        finally:
+            self._abandon()
+
+    def _read_inbox(self, *, wait: bool) -> None:
+        if wait:
+            self._inbox.get()()
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            command()
+
+    def _accept(self, ticket: _Ticket) -> None:
+        self._tickets[ticket.request.id] = ticket
+        self._scheduler.submit(ticket.request)
+
+    def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:
+        ended = self._scheduler.drop(request_id, reason, message)
+        if ended is not None:
+            self._finish(ended)
+
+    def _stop(self) -> None:
+        for request_id in list(self._tickets):
+            self._drop(request_id, FinishReason.CANCELLED)
+        self._stopped = True
+
+    def _abandon(self) -> None:
+        """Refuse everything from now on and leave nobody waiting, whatever ended the thread."""
+        with self._lock:
+            self._closing = True
+        while not self._inbox.empty():
+            self._inbox.get_nowait()()
+        for request_id in list(self._tickets):
+            self._drop(request_id, FinishReason.FAILED, "the engine stopped")
+
+    def _execute(self, plan: Plan) -> None:
+        for admission in plan.admissions:
+            request_id = admission.request.id
+            state = self._attempt(functools.partial(self._begin, admission), (request_id,))
+            if state is not None:
+                self._admit(admission, state)
+        slices = tuple(piece for piece in plan.slices if piece.sequence in self._states)
+        if not slices:
+            return
+        work = [(self._states[piece.sequence].cache, self._scheduler.tokens(piece)) for piece in slices]
+        logits = self._attempt(
+            functools.partial(self._runner.step, work), tuple(piece.sequence for piece in slices)
+        )
+        if logits is None:
+            return
+        self.metrics.add("steps")
+        for row, piece in enumerate(slices):
+            self._commit(piece, logits[row], rows=len(slices))
+
+    def _attempt(self, work: Callable[[], T], sequences: tuple[str, ...]) -> T | None:
+        """Do work for some sequences.  The only catch-all: a failure ends only the request that caused it.
+
+        One sequence alone is the cause.  Of several, each starts over in steps of its own, which finds the
+        cause; a failed step may have left any of its states half advanced, so all are computed again.
+        """
+        try:
+            return work()
+        except Exception:
+            log.exception("event=step_failed sequences=%d", len(sequences))
+        if len(sequences) == 1:
+            self._drop(sequences[0], FinishReason.FAILED, "the engine failed on this request")
+            return None
+        for sequence in sequences:
+            self._states[sequence] = _State(self._runner.new_cache())
+            self._scheduler.restart(sequence)
+        return None
+
+    def _begin(self, admission: Admission) -> _State:
+        if admission.source is None:
+            return _State(self._runner.new_cache())
+        if admission.kind is CacheKind.WARM:
+            return self._kept.pop(admission.source)
+        source = self._kept[admission.source]
+        cache = self._runner.new_cache()
+        cache.restore(source.anchors[admission.cached])
+        return _State(cache, {at: kept for at, kept in source.anchors.items() if at <= admission.cached})
+
+    def _admit(self, admission: Admission, state: _State) -> None:
+        request = admission.request
+        self._states[request.id] = state
+        ticket = self._tickets[request.id]
+        ticket.started = self._clock()
+        ticket.cached, ticket.kind = admission.cached, admission.kind
+        self.metrics.add(f"admits_{admission.kind.value}")
+        self.metrics.add("tokens_prefilled_cached", admission.cached)
+        self._tell(ticket, Started(admission.cached, admission.kind))
+
+    def _commit(self, piece: Slice, logits: Logits, *, rows: int) -> None:
+        ticket = self._tickets[piece.sequence]
+        if piece.start < len(ticket.request.prompt):
+            self.metrics.add("tokens_prefilled_computed", piece.stop - piece.start)
+        else:
+            ticket.steps += 1
+            ticket.rows += rows
+        if piece.anchors:
+            self._states[piece.sequence].freeze()
+        try:
+            token = self._draw(piece, ticket, logits) if piece.samples else None
+        except NumericsError as error:
+            log.error("event=bad_logits request=%s error=%s", piece.sequence, error)
+            self._drop(
+                piece.sequence, FinishReason.FAILED, "the model gave unusable numbers for this request"
+            )
+            return
+        ended = self._scheduler.commit(piece, token)
+        if ended is not None:
+            self._finish(ended)
+
+    def _draw(self, piece: Slice, ticket: _Ticket, logits: Logits) -> int:
+        """Sample the next token and tell the caller, unless it is one that stops."""
+        request = ticket.request
+        if request.banned_ids:
+            logits = logits.copy()
+            logits[list(request.banned_ids)] = -float("inf")
+        token = sample(logits, request.sampling, seed=request.seed, position=piece.stop)
+        if ticket.first is None:
+            ticket.first = self._clock()
+        if token not in request.stop_ids:
+            ticket.generated += 1
+            self.metrics.add("tokens_decoded")
+            self._tell(ticket, Generated(token))
+        return token
+
+    def _finish(self, ended: Ended) -> None:
+        request = ended.request
+        ticket = self._tickets.pop(request.id)
+        state = self._states.pop(request.id, None)
+        if state is not None and request.reuse and ended.computed and ended.reason is not FinishReason.FAILED:
+            self._keep(ended.computed, state)
+        with self._lock:
+            self._open -= 1
+        self.metrics.ended(ended.reason)
+        self._tell(ticket, Finished(ended.reason, ticket.timings(self._clock()), ended.message))
+
+    def _keep(self, computed: tuple[int, ...], state: _State) -> None:
+        record_id, gone = self._scheduler.records.keep(computed, tuple(state.anchors), state.nbytes)
+        self._kept[record_id] = state
+        for old in gone:
+            del self._kept[old]
+        self._kept_bytes = self._scheduler.records.nbytes
+
+    def _tell(self, ticket: _Ticket, event: Event) -> None:
+        """Hand an event out; RuntimeError means the caller's own loop is gone, so its request is ended."""
+        try:
+            ticket.sink(event)
+        except RuntimeError:
+            log.warning("event=caller_gone request=%s", ticket.request.id)
+            self.cancel(ticket.request.id)
