@@ -17,12 +17,15 @@ from engine.gguf.quants import Bytes, Floats, iq2_codewords
 
 Ints = npt.NDArray[np.intp]
 
-# Group scales tried, as multiples of (group RMS / codebook RMS): 18 steps of 8 %.
-_STEP: Final = 1.08
-_RATIOS: Final = tuple(0.55 * _STEP**k for k in range(18))
-# Block scales tried: the widest group sits at scale code 15.5 down to about 8.
-_PEAKS: Final = tuple(15.5 - 0.25 * k for k in range(32))
-_ROUNDS: Final = 3
+# Group scales tried, as multiples of (group RMS / codebook RMS): 13 steps of 12 %.
+# Twice as many, four times as many block scales and a third round lower the error of Gaussian weights from
+# 0.3273 to 0.3271; the best possible with every group's scale free is 0.3270.
+_STEP: Final = 1.12
+_RATIOS: Final = tuple(0.5 * _STEP**k for k in range(13))
+# Block scales tried: the widest group sits at scale code 15.5 down to 8.5 (plus the half of the format).
+_PEAKS: Final = tuple(15.5 - k for k in range(8))
+_CODEBOOK_RMS: Final = 23.1
+_ROUNDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +85,30 @@ def _octets(values: Floats, weights: Floats) -> Octets:
 def _match(octets: Octets) -> Match:
     """Scores of all codewords; where the signs have odd parity the cheapest sign is wrong on purpose."""
     words = iq2_codewords()
-    cross = octets.pull @ words.T
+    cross = _products(octets.pull, words)
     pull = octets.pull[octets.odd]
     penalty = pull[:, :1] * words[:, 0]
     for i in range(1, 8):
         np.minimum(penalty, pull[:, i : i + 1] * words[:, i], out=penalty)
     cross[octets.odd] -= 2 * penalty
     cross *= 2
-    return Match(cross2=cross, power=octets.weight @ np.square(words).T)
+    return Match(cross2=cross, power=_products(octets.weight, np.square(words)))
+
+
+def _products(rows: Floats, words: Floats) -> Floats:
+    """Products `[M, 8] x [256, 8] -> [M, 256]`, a block at a time.
+
+    Larger products start BLAS threads; inside the encoder's threads these cost a factor of three on two busy
+    cores.
+    """
+    return np.asarray((rows.reshape(-1, 32, 8) @ words.T).reshape(-1, len(words)))
 
 
 def _search_scales(match: Match, octets: Octets, unit: Floats) -> tuple[Floats, Ints]:
     """First choice of block scale `[N]` and scale codes `[N, 8]` from sampled gain curves."""
     weight = octets.weight.reshape(-1, 8, 32)
     pull = octets.pull.reshape(-1, 8, 32)
-    norm = np.sqrt((np.square(pull) / weight).sum(axis=2) / weight.sum(axis=2)) / np.float32(23.1)
+    norm = np.sqrt((np.square(pull) / weight).sum(axis=2) / weight.sum(axis=2)) / np.float32(_CODEBOOK_RMS)
     norm = np.maximum(norm, np.float32(1e-6))  # [N, 8]
     curve = np.stack(
         [
