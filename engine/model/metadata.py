@@ -6,8 +6,9 @@ Knows the keys one by one; how the numbers relate to each other is the specifica
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, NoReturn
 
 from engine.errors import ModelFileError
@@ -102,16 +103,9 @@ def check_fixed(meta: Mapping[str, object]) -> None:
 
 def read_fields(meta: Mapping[str, object]) -> dict[str, Any]:
     """All fields of the specification by field name, each checked for type and range."""
-    fields: dict[str, Any] = {field: _value(meta, key) for field, key in FIELDS.items()}
-    layers = fields["n_layer"]
-    for field in ("ratios", "swiglu_limits"):
-        if len(fields[field]) < layers:
-            fail(
-                FIELDS[field].name,
-                f"{len(fields[field])} entries",
-                f"at least one for each of {layers} layers",
-            )
-        fields[field] = fields[field][:layers]  # the published array has one more, for the draft module
+    layers = _value(meta, FIELDS["n_layer"])
+    assert isinstance(layers, int)
+    fields: dict[str, Any] = {field: _value(meta, key, layers) for field, key in FIELDS.items()}
     width = _value(meta, Key(VALUE_LENGTH, "int"))
     if width != fields["head_dim"]:
         fail(VALUE_LENGTH, width, f"the key length {fields['head_dim']} (one row is both key and value)")
@@ -124,18 +118,20 @@ def _present(meta: Mapping[str, object], name: str) -> object:
     return meta[name]
 
 
-def _value(meta: Mapping[str, object], key: Key) -> object:
-    """The value of one key in the type the specification stores."""
+def _value(meta: Mapping[str, object], key: Key, layers: int = 1) -> object:
+    """The value of one key in the type the specification stores; arrays give their first `layers` items."""
     if key.kind == "text":
         text = meta.get(key.name, "")
         return text if isinstance(text, str) else fail(key.name, text, "a string")
     found = _present(meta, key.name)
-    if key.kind in ("ints", "floats"):
-        if isinstance(found, (str, bytes)) or not hasattr(found, "__iter__"):
-            fail(key.name, found, "an array of numbers")
-        one = Key(key.name, "int" if key.kind == "ints" else "float", key.low, key.high)
-        return tuple(_number(item, one) for item in found)
-    return _number(found, key)
+    if key.kind not in ("ints", "floats"):
+        return _number(found, key)
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        fail(key.name, found, "an array of numbers")
+    if len(found) < layers:  # the published array has one more than layers, for the draft module
+        fail(key.name, f"{len(found)} entries", f"at least one for each of {layers} layers")
+    one = Key(key.name, "int" if key.kind == "ints" else "float", key.low, key.high)
+    return tuple(_number(item, one) for item in islice(found, layers))
 
 
 def _number(found: object, key: Key) -> int | float:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.kernels.ref.lanes import sigmoid
+
 
 def mix(
     z: Tensor, scale: Tensor, base: Tensor, n: int, iterations: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Projection z [..., (2 + n) n] to pre [..., n], post [..., n] and the mixing matrix [..., n, n]."""
-    pre = torch.sigmoid(z[..., :n] * scale[0] + base[:n]) + eps
-    post = 2 * torch.sigmoid(z[..., n : 2 * n] * scale[1] + base[n : 2 * n])
-    matrix = (z[..., 2 * n :] * scale[2] + base[2 * n :]).unflatten(-1, (n, n))
+    pre = sigmoid(z[..., :n] * scale[0] + base[:n]) + eps
+    post = 2 * sigmoid(z[..., n : 2 * n] * scale[1] + base[n : 2 * n])
+    matrix = (z[..., 2 * n :] * scale[2] + base[2 * n :]).reshape(*z.shape[:-1], n, n)
     return pre, post, sinkhorn(matrix, iterations, eps)
 
 
@@ -42,4 +44,4 @@ def expand(y: Tensor, streams: Tensor, post: Tensor, comb: Tensor) -> Tensor:
 
 def head_mix(z: Tensor, scale: Tensor, base: Tensor, eps: float) -> Tensor:
     """Stream weights of the output head [..., n]."""
-    return torch.sigmoid(z * scale[0] + base) + eps
+    return sigmoid(z * scale[0] + base) + eps

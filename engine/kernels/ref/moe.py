@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu, softplus
+
+from engine.kernels.ref.lanes import silu, softplus
 
 WEIGHT_FLOOR = 2.0**-14  # keeps the normalisation finite when every score underflows
 

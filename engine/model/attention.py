@@ -1,0 +1,180 @@
+"""Attention of one layer over its raw window and, by kind, its compressed rows.
+
+Queries run in pieces that never cross a multiple of the window size: a piece sees two tiles of raw rows, the
+block of positions it stands in and the block before, whatever chunk it arrived in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.cache.sequence import LayerCache, LayerShape
+from engine.kernels.ref.attention import Tile, attend
+from engine.kernels.ref.index import EMPTY
+from engine.kernels.ref.norm import rms_norm
+from engine.model.compressor import INDEX_TILE, ROW_TILE, Compressor
+from engine.model.indexer import Indexer
+from engine.model.ops import Matrix, Ops, TensorSource, joined
+from engine.model.spec import SPARSE_RATIO
+from engine.model.step import Span, Step
+
+_PIECE_VALUES = 1 << 24  # most values of any one intermediate tensor of a piece: 64 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """Projections of a step's rows."""
+
+    q: Tensor  # [T, H, D]
+    kv: Tensor  # [T, D]
+    main: Tensor | None  # [T, collected] of the compressor
+    index: Tensor | None  # [T, collected] of the indexer's compressor
+    index_q: Tensor | None  # [T, heads, dim]
+    index_weights: Tensor | None  # [T, heads]
+
+
+class Attention:
+    """The attention sub-layer of one layer, of any kind."""
+
+    def __init__(self, ops: Ops, source: TensorSource, layer: int) -> None:
+        spec, prefix = ops.spec, f"blk.{layer}."
+        self._ops = ops
+        self._layer = layer
+        self._ratio = spec.ratios[layer]
+        self._enter = joined(source, [prefix + "attn_q_a.weight", prefix + "attn_kv.weight"])
+        self._q_norm = source.tensor(prefix + "attn_q_a_norm.weight")
+        self._kv_norm = source.tensor(prefix + "attn_kv_a_norm.weight")
+        self._q_b = joined(source, [prefix + "attn_q_b.weight"])
+        self._sinks = source.tensor(prefix + "attn_sinks.weight")
+        leave = joined(source, [prefix + "attn_output_a.weight"])
+        self._leave_a = Matrix(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
+        self._leave_b = joined(source, [prefix + "attn_output_b.weight"])
+        self._own = torch.ones(spec.window, spec.window).tril().bool()  # rows of the query's own block
+        self._main: Compressor | None = None
+        self._indexer: Indexer | None = None
+        if self._ratio:
+            self._add_compression(source, prefix)
+
+    def _add_compression(self, source: TensorSource, prefix: str) -> None:
+        main = prefix + "attn_compressor"
+        names = Compressor.matrices(main)
+        self._main = Compressor(self._ops, source, main, ratio=self._ratio, role="compressed")
+        if self._ratio == SPARSE_RATIO:
+            index = prefix + "indexer_compressor"
+            names += [*Compressor.matrices(index), prefix + "indexer.proj.weight"]
+            self._index = Compressor(self._ops, source, index, ratio=self._ratio, role="index")
+            self._indexer = Indexer(self._ops, source, self._layer)
+        self._collect = joined(source, names)
+
+    def shape(self) -> LayerShape:
+        """What the cache keeps for this layer."""
+        main = self._main.shape() if self._main else None
+        index = self._index.shape() if self._indexer else None
+        return LayerShape(self._ops.spec.window, self._ops.spec.head_dim, main, index)
+
+    def __call__(self, h: Tensor, step: Step) -> Tensor:
+        """Output [T, C] of normed rows [T, C]; advances the caches of all spans."""
+        rotation = step.scaled if self._ratio else step.plain
+        inputs = self._project(h, step)
+        o = torch.zeros_like(inputs.q)
+        for span in step.spans:
+            cache = span.cache.layers[self._layer]
+            self._compress(inputs, cache, span)
+            for piece in self._pieces(span):
+                o[piece.start : piece.stop] = self._attend(inputs, cache, piece)
+        o = rotation.turn(o, inverse=True)
+        low = self._ops.grouped(o.view(o.shape[0], self._ops.spec.o_groups, -1), self._leave_a)
+        return self._ops.linear(low.flatten(1), self._leave_b)
+
+    def _project(self, h: Tensor, step: Step) -> _Inputs:
+        spec = self._ops.spec
+        rotation = step.scaled if self._ratio else step.plain
+        low, kv = torch.split(self._ops.linear(h, self._enter), [spec.q_rank, spec.head_dim], 1)
+        qr = rms_norm(low, self._q_norm, spec.rms_eps)
+        q = self._ops.linear(qr, self._q_b).view(-1, spec.n_head, spec.head_dim)
+        q = rotation.turn(rms_norm(q, None, spec.rms_eps))
+        kv = rotation.turn(rms_norm(kv, self._kv_norm, spec.rms_eps))
+        main = self._ops.linear(h, self._collect) if self._main else None
+        index = index_q = index_weights = None
+        if self._indexer and self._main and main is not None:
+            sizes = [self._main.collected, self._index.collected, spec.index_heads]
+            main, index, index_weights = torch.split(main, sizes, 1)
+            if any(span.end // self._ratio > spec.index_topk for span in step.spans):
+                index_q = self._indexer.queries(qr, rotation)
+        return _Inputs(q, self._ops.store(kv, "window"), main, index, index_q, index_weights)
+
+    def _compress(self, inputs: _Inputs, cache: LayerCache, span: Span) -> None:
+        rows = slice(span.start, span.stop)
+        if self._main and cache.main and inputs.main is not None:
+            self._main.push(cache.main, inputs.main[rows], span.position)
+        if self._indexer and cache.index and inputs.index is not None:
+            self._index.push(cache.index, inputs.index[rows], span.position)
+
+    def _pieces(self, span: Span) -> Iterator[Span]:
+        """Cut a span at multiples of the window size, and further where intermediates would grow large."""
+        window, start, position = self._ops.spec.window, span.start, span.position
+        most = self._piece_rows(span.end)
+        while start < span.stop:
+            count = min(span.stop - start, window - position % window, most)
+            yield Span(span.cache, start, start + count, position)
+            start += count
+            position += count
+
+    def _piece_rows(self, length: int) -> int:
+        """Most queries of a piece when `length` tokens are cached; bounds every intermediate tensor."""
+        spec = self._ops.spec
+        rows = length // self._ratio if self._ratio else 0
+        widest = spec.n_head * (spec.window + rows)
+        if self._indexer:
+            widest = max(spec.index_heads * INDEX_TILE, rows, spec.index_topk * spec.head_dim)
+        return max(1, _PIECE_VALUES // widest)
+
+    def _attend(self, inputs: _Inputs, cache: LayerCache, piece: Span) -> Tensor:
+        """Write the piece's rows into the ring and attend: [n, H, D]."""
+        rows = slice(piece.start, piece.stop)
+        window, count = self._ops.spec.window, piece.stop - piece.start
+        place = piece.position % window
+        own = self._own[place : place + count]
+        before = cache.ring.clone() if count > 1 else cache.ring
+        cache.ring[place : place + count] = inputs.kv[rows]
+        tiles = [Tile(cache.ring, own)]
+        if piece.position >= window:
+            tiles.insert(0, Tile(before, ~own))
+        if self._main and cache.main:
+            closed = (torch.arange(piece.position, piece.position + count) + 1) // self._ratio
+            tiles += self._compressed(inputs, cache, piece, closed)
+        return attend(inputs.q[rows], tiles, self._sinks)
+
+    def _compressed(self, inputs: _Inputs, cache: LayerCache, piece: Span, closed: Tensor) -> list[Tile]:
+        """Tiles of the compressed rows that the piece's queries may see, `closed` [n] each."""
+        assert cache.main is not None
+        data, most = cache.main.rows.data, int(closed[-1])
+        topk = self._ops.spec.index_topk
+        if not self._indexer:
+            return [_leading(data, start, ROW_TILE, closed) for start in range(0, most, ROW_TILE)]
+        if most <= topk:
+            return [_leading(data, 0, topk, closed)] if most else []
+        assert cache.index is not None
+        assert inputs.index_q is not None
+        assert inputs.index_weights is not None
+        rows = slice(piece.start, piece.stop)
+        q, weights = inputs.index_q[rows], inputs.index_weights[rows]
+        chosen = self._indexer.select(q, weights, cache.index.rows, closed)
+        return [_gathered(data, chosen)]
+
+
+def _leading(data: Tensor, start: int, size: int, closed: Tensor) -> Tile:
+    """One tile of consecutive rows."""
+    visible = torch.arange(start, start + size) < closed.unsqueeze(1)
+    return Tile(data[start : start + size], visible)
+
+
+def _gathered(data: Tensor, chosen: Tensor) -> Tile:
+    """One set of rows per query."""
+    visible = chosen != EMPTY
+    rows = data.index_select(0, chosen.masked_fill(~visible, 0).flatten())
+    return Tile(rows.view(*chosen.shape, -1), visible)

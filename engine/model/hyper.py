@@ -1,0 +1,53 @@
+"""One hyper-connection site: reads a sub-layer's input from the residual streams, writes its output back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from engine.kernels.ref import hyper
+from engine.kernels.ref.norm import rms_norm
+from engine.model.ops import Ops, TensorSource, joined
+
+
+class Site:
+    """The hyper-connection around attention or experts of one layer, with the sub-layer's norm."""
+
+    def __init__(self, ops: Ops, source: TensorSource, layer: int, name: str) -> None:
+        prefix = f"blk.{layer}.hc_{name}_"
+        self._ops = ops
+        self._fn = joined(source, [prefix + "fn.weight"])
+        self._scale = source.tensor(prefix + "scale.weight")
+        self._base = source.tensor(prefix + "base.weight")
+        self._norm = source.tensor(f"blk.{layer}.{name}_norm.weight")
+
+    def __call__(self, streams: Tensor, sub_layer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Streams [T, n, C] after the sub-layer [T, C] -> [T, C]."""
+        spec = self._ops.spec
+        z = self._ops.linear(rms_norm(streams.flatten(1), None, spec.rms_eps), self._fn)
+        pre, post, comb = hyper.mix(
+            z, self._scale, self._base, spec.hc_count, spec.hc_iterations, spec.hc_eps
+        )
+        y = sub_layer(rms_norm(hyper.collapse(streams, pre), self._norm, spec.rms_eps))
+        return hyper.expand(y, streams, post, comb)
+
+
+class Head:
+    """The output head: mixes the streams into one row, norms it and projects to the vocabulary."""
+
+    def __init__(self, ops: Ops, source: TensorSource) -> None:
+        self._ops = ops
+        self._fn = joined(source, ["output_hc_fn.weight"])
+        self._scale = source.tensor("output_hc_scale.weight")
+        self._base = source.tensor("output_hc_base.weight")
+        self._norm = source.tensor("output_norm.weight")
+        self._output = joined(source, ["output.weight"])
+
+    def __call__(self, streams: Tensor) -> Tensor:
+        """Logits [T, V] of streams [T, n, C]."""
+        spec = self._ops.spec
+        z = self._ops.linear(rms_norm(streams.flatten(1), None, spec.rms_eps), self._fn)
+        pre = hyper.head_mix(z, self._scale, self._base, spec.hc_eps)
+        x = rms_norm(hyper.collapse(streams, pre), self._norm, spec.rms_eps)
+        return self._ops.linear(x, self._output)

@@ -1,0 +1,38 @@
+"""The indexer of a sparse layer: which compressed rows a query looks at once there are more than it may."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.cache.store import Rows
+from engine.kernels.ref import index
+from engine.model.compressor import INDEX_TILE
+from engine.model.ops import Ops, Rotation, TensorSource, joined
+
+
+class Indexer:
+    """Scores and selection of one layer."""
+
+    def __init__(self, ops: Ops, source: TensorSource, layer: int) -> None:
+        spec = ops.spec
+        self._ops = ops
+        self._query = joined(source, [f"blk.{layer}.indexer.attn_q_b.weight"])
+        self._scale = (spec.index_heads * spec.index_dim) ** -0.5
+
+    def queries(self, qr: Tensor, rotation: Rotation) -> Tensor:
+        """Index queries [T, heads, dim] of the low-rank queries [T, q_rank]."""
+        spec = self._ops.spec
+        q = self._ops.linear(qr, self._query).view(-1, spec.index_heads, spec.index_dim)
+        return self._ops.index(rotation.turn(q))
+
+    def select(self, q: Tensor, weights: Tensor, rows: Rows, visible: Tensor) -> Tensor:
+        """Rows [T, k] that each query looks at, ascending, `EMPTY` behind them; `visible` [T] exist for it."""
+        count = int(visible[-1])
+        weights = weights * self._scale
+        tiles = [
+            index.scores(q, rows.data[start : start + INDEX_TILE], weights)
+            for start in range(0, count, INDEX_TILE)
+        ]
+        score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)
+        return index.select(score, visible, self._ops.spec.index_topk)

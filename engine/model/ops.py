@@ -1,0 +1,103 @@
+"""The few operations of the graph that an experiment may replace: matmuls, rounded stores, angles.
+
+The default is the engine's definition.  A test that imitates another engine's roundings derives from `Ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.gguf.quants import QuantType
+from engine.kernels.ref import rope, rounding
+from engine.kernels.ref.linear import grouped, linear
+from engine.kernels.ref.rounding import Numerics
+from engine.model.spec import ModelSpec
+
+Role = Literal["window", "compressed", "index"]  # what a cached row is
+
+
+class TensorSource(Protocol):
+    """Where the graph's tensors come from."""
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor by production name, input dimension last: float32, or int32 for tables of ids."""
+        ...
+
+    def type(self, name: str) -> QuantType:
+        """Its block format in the file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight [N, K] or a stack [G, N, K], and the block format it came in."""
+
+    weight: Tensor
+    type: QuantType
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Cosine and sine of a step's positions, each [T, rope_dim / 2]."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def turn(self, x: Tensor, *, inverse: bool = False) -> Tensor:
+        """Rotate rows [T, D] or heads of rows [T, H, D]."""
+        cos, sin = self.cos, self.sin
+        if x.dim() == 3:
+            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return rope.rotate_by(x, cos, sin, inverse=inverse)
+
+
+def joined(source: TensorSource, names: Sequence[str]) -> Matrix:
+    """Matrices that share an input as one, stacked by output row; all must have one block format."""
+    types = {source.type(name) for name in names}
+    weights = [source.tensor(name) for name in names]
+    # Mixed formats are legal in a file; then F32 stands for "no common format".
+    kind = types.pop() if len(types) == 1 else QuantType.F32
+    return Matrix(weights[0] if len(weights) == 1 else torch.cat(weights, -2).contiguous(), kind)
+
+
+class Ops:
+    """The engine's own arithmetic for one model and one numerics setting."""
+
+    def __init__(self, spec: ModelSpec, numerics: Numerics) -> None:
+        yarn = rope.Yarn(
+            spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow
+        )
+        self.spec = spec
+        self.numerics = numerics
+        self._plain = rope.frequencies(spec.rope_dim, spec.rope_base)
+        self._scaled = rope.frequencies(spec.rope_dim, spec.compress_rope_base, yarn=yarn)
+
+    def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
+        """[M, K] to [M, N]."""
+        return linear(x, matrix.weight)
+
+    def grouped(self, x: Tensor, matrix: Matrix) -> Tensor:
+        """[M, G, K] to [M, G, N]."""
+        return grouped(x, matrix.weight)
+
+    def rotation(self, positions: Tensor, *, scaled: bool) -> Rotation:
+        """Angles of positions [T]: plain for window-only layers, scaled for compressed ones."""
+        return Rotation(*rope.cos_sin(positions, self._scaled if scaled else self._plain))
+
+    def store(self, rows: Tensor, role: Role) -> Tensor:
+        """Rows [n, D] as the cache holds them, with the model's roundings."""
+        if role == "index":
+            return self.index(rows)
+        nope = self.spec.nope_dim
+        if self.numerics.kv_fp8:
+            rows = rounding.e4m3_round(rows, nope)
+        return rounding.bf16_tail(rows, nope) if self.numerics.tail_bf16 else rows
+
+    def index(self, x: Tensor) -> Tensor:
+        """Indexer queries or rows [..., d] as they are compared: spread by Hadamard, rounded to FP4."""
+        return rounding.fp4_round(rounding.hadamard(x)) if self.numerics.index_fp4 else x

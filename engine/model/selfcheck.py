@@ -1,0 +1,132 @@
+"""Proves at start that this machine keeps a row's bits whatever runs beside it, for one model's shapes.
+
+The engine's exactness claims rest on the CPU's matrix library; where the proof fails the engine says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from engine.kernels.ref import lanes
+from engine.kernels.ref.linear import ROW_BLOCK, grouped, linear, paired
+from engine.model.compressor import INDEX_TILE, ROW_TILE
+from engine.model.spec import ModelSpec
+
+_ROWS = (2, 7, 64, 200)  # rows that run together
+_MOST_VALUES = 1 << 18  # wider matrices are cut to this many weights: the inner dimension is what matters
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Whether rows keep their bits here; `failed` names the products that do not."""
+
+    failed: tuple[str, ...]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """True if every claim of bit equality may be made."""
+        return not self.failed
+
+    def describe(self) -> str:
+        """One line for the log and for `inspect`."""
+        if self.holds:
+            return "rows keep their bits for any batch and chunking (proved at start)"
+        return "NOT exact on this machine: rows change with what runs beside them in " + ", ".join(
+            self.failed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A function of rows, row by row, and rows to try it on."""
+
+    name: str
+    run: Callable[[Tensor], Tensor]
+    rows: Tensor
+
+
+def check_rows(spec: ModelSpec) -> Exactness:
+    """Compare rows alone with rows among others, with one thread and with all, for the model's products."""
+    began = perf_counter()
+    failed = [case.name for case in _cases(spec) if not _invariant(case)]
+    return Exactness(tuple(failed), perf_counter() - began)
+
+
+def _invariant(case: Case) -> bool:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = torch.cat([case.run(case.rows[at : at + 1]) for at in range(ROW_BLOCK + 1)])
+        for count in sorted({1, threads}):
+            torch.set_num_threads(count)
+            for size in _ROWS:
+                seen = case.run(case.rows[:size])[: len(alone)]
+                if not torch.equal(seen, alone[: len(seen)]):
+                    return False
+    finally:
+        torch.set_num_threads(threads)
+    return True
+
+
+def _cases(spec: ModelSpec) -> Iterator[Case]:
+    generator = torch.Generator().manual_seed(1)
+    most = max(_ROWS)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    for inner, outer in sorted(_matmuls(spec)):
+        weight = random(max(1, min(outer, _MOST_VALUES // inner)), inner)
+        yield Case(f"matmul {inner} to {outer}", _times(weight), random(most, inner))
+    for inner in sorted({spec.window, ROW_TILE}):
+        weight = random(inner, spec.head_dim).t()
+        yield Case(f"weighing {inner} rows", _times(weight), random(most, inner))
+    yield _grouped_case(spec, random)
+    yield _gathered_case(spec, random)
+    yield Case("sigmoid", lanes.sigmoid, random(most, spec.hc_count))
+    yield Case("softplus", lanes.softplus, random(most, spec.n_expert))
+    yield Case("silu", lanes.silu, random(most, spec.expert_width))
+    yield Case("mean of squares", lambda x: x.square().mean(-1), random(most, spec.hc_count * spec.hidden))
+
+
+def _times(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x: linear(x, weight)
+
+
+def _grouped_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
+    width = spec.n_head * spec.head_dim // spec.o_groups
+    groups = max(1, min(spec.o_groups, _MOST_VALUES // (width * spec.o_rank)))
+    weight = random(groups, spec.o_rank, width)
+    return Case("grouped matmul", lambda x: grouped(x, weight), random(max(_ROWS), groups, width))
+
+
+def _gathered_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
+    """Scores of heads against rows of their own; queries and rows travel in one tensor."""
+    picked = min(spec.index_topk, 32)
+
+    def run(both: Tensor) -> Tensor:
+        return paired(both[:, : spec.n_head], both[:, spec.n_head :].transpose(1, 2))
+
+    return Case("gathered scores", run, random(max(_ROWS) // 4, spec.n_head + picked, spec.head_dim))
+
+
+def _matmuls(spec: ModelSpec) -> set[tuple[int, int]]:
+    """Inner and outer width of the projections and of the scores against shared rows."""
+    return {
+        (spec.hc_count * spec.hidden, spec.hc_mix),
+        (spec.hidden, spec.q_rank + spec.head_dim),
+        (spec.q_rank, spec.n_head * spec.head_dim),
+        (spec.o_groups * spec.o_rank, spec.hidden),
+        (spec.hidden, spec.n_expert),
+        (spec.hidden, 2 * spec.expert_width),
+        (spec.expert_width, spec.hidden),
+        (spec.head_dim, spec.window),
+        (spec.head_dim, ROW_TILE),
+        (spec.index_dim, INDEX_TILE),
+    }

@@ -1,0 +1,97 @@
+"""Runs the model on slices of sequences: every tensor, no decision.
+
+Several sequences go through one batched pass.  The bits of a row never depend on what runs beside it, on
+how a prompt was cut into slices, or on the number of threads, if `exactness` says so for this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.cache.sequence import SequenceCache
+from engine.gguf.file import GGUFFile
+from engine.kernels.ref.rounding import Numerics
+from engine.model import tensors
+from engine.model.graph import Graph
+from engine.model.ops import Ops
+from engine.model.selfcheck import Exactness, check_rows
+from engine.model.spec import ModelSpec
+from engine.weights.local import LocalWeights
+
+Slice = tuple[SequenceCache, Sequence[int]]  # a sequence and its next tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads for steps of at most `small_rows` rows and for larger ones."""
+
+    small: int
+    large: int
+    small_rows: int = 8
+
+
+class Runner:
+    """One loaded model."""
+
+    def __init__(
+        self,
+        file: GGUFFile | str | Path,
+        *,
+        numerics: Numerics | None = None,
+        threads: Threads | None = None,
+        ops: type[Ops] = Ops,
+    ) -> None:
+        """Load and check a model file; ModelFileError says what is wrong with it."""
+        opened = file if isinstance(file, GGUFFile) else GGUFFile.open(file)
+        self.spec = ModelSpec.from_metadata(opened.metadata)
+        tensors.check(opened, self.spec)
+        self._threads = threads or Threads(1, torch.get_num_threads())
+        self._graph = Graph(ops(self.spec, numerics or Numerics()), LocalWeights(opened))
+        self._shapes = self._graph.shapes()
+        self.exactness: Exactness = check_rows(self.spec)
+
+    def new_cache(self) -> SequenceCache:
+        """An empty sequence."""
+        return SequenceCache(self._shapes)
+
+    @torch.inference_mode()
+    def step(self, slices: Sequence[Slice]) -> Tensor:
+        """Advance every sequence by its tokens; float32 logits [B, V] of each slice's last token."""
+        streams = self._run(slices)
+        ends, last = 0, []
+        for _, ids in slices:
+            ends += len(ids)
+            last.append(ends - 1)
+        return self._graph.logits(streams[last])
+
+    @torch.inference_mode()
+    def score(self, cache: SequenceCache, tokens: Sequence[int]) -> Tensor:
+        """Advance one sequence; float32 logits [T, V] of every token."""
+        return self._graph.logits(self._run([(cache, tokens)]))
+
+    def _run(self, slices: Sequence[Slice]) -> Tensor:
+        rows = 0
+        for cache, ids in slices:
+            _check_slice(self.spec, cache, ids)
+            rows += len(ids)
+        torch.set_num_threads(
+            self._threads.small if rows <= self._threads.small_rows else self._threads.large
+        )
+        return self._graph.forward(slices)
+
+
+def _check_slice(spec: ModelSpec, cache: SequenceCache, ids: Sequence[int]) -> None:
+    if not ids:
+        raise ValueError("a slice needs at least one token")
+    if min(ids) < 0 or max(ids) >= spec.vocab:
+        raise ValueError(f"token ids are 0 to {spec.vocab - 1}, found {min(ids)} to {max(ids)}")
+    if cache.length + len(ids) > spec.context_length:
+        raise ValueError(
+            f"the model's context holds {spec.context_length} tokens, "
+            f"found {cache.length} cached and {len(ids)} more; shorten the prompt"
+        )
