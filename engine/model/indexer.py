@@ -27,7 +27,7 @@ class Indexer:
         return self._ops.index(rotation.turn(q))
 
     def select(self, q: Tensor, weights: Tensor, rows: Rows, visible: Tensor) -> Tensor:
-        """Rows [T, k] that each query looks at, ascending, `EMPTY` behind them; `visible` [T] exist for it."""
+        """Rows [T, k] that a query looks at, ascending, `EMPTY` behind them; `visible` [T] exist for it."""
         count = int(visible[-1])
         weights = weights * self._scale
         tiles = [

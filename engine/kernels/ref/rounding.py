@@ -44,9 +44,14 @@ def power_of_two(exponent: Tensor) -> Tensor:
     return ((exponent + 127) << 23).view(torch.float32)
 
 
+def _in_blocks(x: Tensor, block: int) -> Tensor:
+    """Rows [..., n] as [..., n / block, block]."""
+    return x.reshape(*x.shape[:-1], -1, block)
+
+
 def _blocks(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Tensor]:
     """Scaled blocks [..., n / block, block] within +-top, and their exponents [..., n / block]."""
-    parts = x.float().unflatten(-1, (-1, block))
+    parts = _in_blocks(x.float(), block)
     exponent = ceil_exponent(parts.abs().amax(-1).clamp_min(floor) / top)
     return (parts / power_of_two(exponent).unsqueeze(-1)).clamp(-top, top), exponent
 
@@ -60,7 +65,7 @@ def e4m3_codes(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def e4m3_values(codes: Tensor, exponents: Tensor) -> Tensor:
     """Float32 rows of E4M3 codes and block exponents; the inverse of `e4m3_codes`, exact."""
-    parts = codes.view(torch.float8_e4m3fn).float().unflatten(-1, (-1, E4M3_BLOCK))
+    parts = _in_blocks(codes.view(torch.float8_e4m3fn).float(), E4M3_BLOCK)
     return (parts * power_of_two(exponents.to(torch.int32)).unsqueeze(-1)).flatten(-2)
 
 
@@ -95,7 +100,7 @@ def fp4_values(codes: Tensor, exponents: Tensor) -> Tensor:
     """Float32 rows of E2M1 codes and block exponents; the inverse of `fp4_codes`, exact."""
     levels = torch.tensor(_FP4_LEVELS, device=codes.device)
     magnitude = levels[(codes & 7).long()]
-    value = torch.where(codes >= 8, -magnitude, magnitude).unflatten(-1, (-1, FP4_BLOCK))
+    value = _in_blocks(torch.where(codes >= 8, -magnitude, magnitude), FP4_BLOCK)
     return (value * power_of_two(exponents.to(torch.int32)).unsqueeze(-1)).flatten(-2)
 
 
@@ -111,7 +116,7 @@ def hadamard(x: Tensor) -> Tensor:
     n = x.shape[-1]
     half = 1
     while half < n:
-        pairs = x.unflatten(-1, (-1, 2, half))
+        pairs = x.reshape(*x.shape[:-1], -1, 2, half)
         a, b = pairs[..., 0, :], pairs[..., 1, :]
         x = torch.stack((a + b, a - b), -2).flatten(-3)
         half *= 2
