@@ -88,6 +88,12 @@ def report(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=["desk"], default=False)
+def baseline(session: nox.Session) -> None:
+    """Make a recorded run the baseline of its model and profile (-- RUN --reason "...")."""
+    inside(session, "desk", "-m", "gates", "baseline", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["desk"], default=False)
 def tag(session: nox.Session) -> None:
     """Make a release tag, only if a pass of profile `release` is recorded for this tree (-- vX.Y.Z)."""
     inside(session, "desk", "-m", "gates", "tag", *session.posargs)
