@@ -1,4 +1,4 @@
-"""The metadata keys of a deepseek4 file: their names, types and ranges (docs/model.md, 4.1).
+"""The metadata keys of a deepseek4 file: their names, types and ranges (docs/model.md, 11.1).
 
 Knows the keys one by one; how the numbers relate to each other is the specification's business.
 """

@@ -64,7 +64,7 @@ class ModelSpec:
 
     @classmethod
     def from_metadata(cls, meta: Mapping[str, object]) -> ModelSpec:
-        """Read and check all hyper-parameters of a GGUF file's metadata (docs/model.md, 4.1).
+        """Read and check all hyper-parameters of a GGUF file's metadata (docs/model.md, 11.1).
 
         ModelFileError names the key, what was found and what is allowed.
         """

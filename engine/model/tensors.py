@@ -1,4 +1,4 @@
-"""The tensors a model of a given shape has: names, shapes and allowed block formats (docs/model.md, 4.2).
+"""The tensors a model of a given shape has: names, shapes and allowed block formats (docs/model.md, 11.2).
 
 Checks a file against them before anything is decoded.  Knows nothing of what the tensors are for.
 """
