@@ -46,12 +46,11 @@ def make(version: str, *, model: Path | None, runs: Path, root: Path = provenanc
         raise UsageError(f"the tag {version} exists already; a release is never tagged twice")
     if model and not model.is_file():
         raise UsageError(f"there is no model file at {model}; name the released model with --model PATH")
-    wanted = Wanted(
-        provenance.checkout(root), provenance.digest(model) if model else None, profile.load(PROFILE).sha256
-    )
+    digest = provenance.digest(model) if model else None
+    wanted = Wanted(provenance.checkout(root), digest, profile.load(PROFILE).sha256)
     allowing = permission(wanted, runs)
-    grounds = f"Pass of profile {PROFILE}, run {allowing.path.name}\nmodel sha256 {allowing.read_run()['model']['sha256']}"
-    text = f"{version}\n\n{grounds}\n"
+    judged = allowing.read_run()["model"]["sha256"]
+    text = f"{version}\n\nPass of profile {PROFILE}, run {allowing.path.name}\nmodel sha256 {judged}\n"
     if provenance.git(root, "tag", "--annotate", version, "--message", text) is None:
         raise InfrastructureError(
             f"git could not make the tag {version}: are name and address of the author set?"

@@ -151,7 +151,7 @@ def _parsed(path: Path, number: int, line: bytes) -> Event:
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
         head = {name: raw.pop(name) for name in ("op", "t_s", "client", "what")}
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckError(f"{path}, line {number}: not a history event ({error})") from error
     return Event(
         op=int(head["op"]),

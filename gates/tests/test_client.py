@@ -1,0 +1,204 @@
+"""Tests of the HTTP client against the fake server and against streams put together by hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gates.harness import launch
+from gates.harness.client import (
+    Client,
+    CutShort,
+    DeadlinePassed,
+    Gone,
+    Malformed,
+    Refused,
+    StreamedReply,
+    Usage,
+    whole_reply,
+)
+from gates.tests.fake_server import FakeServer
+
+ASK = [{"role": "user", "content": "Say word7"}]
+
+
+@contextmanager
+def fake(fault: str = "none") -> Iterator[Client]:
+    """A client of a fake server in a thread."""
+    with FakeServer(0, fault=fault) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with Client(f"http://127.0.0.1:{server.server_address[1]}", deadline_s=5) as client:
+            yield client
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def raw(serve: Callable[[socket.socket], None]) -> Iterator[Client]:
+    """A client of a socket that does what `serve` does to its first connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                serve(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", deadline_s=0.5) as client:
+            yield client
+        thread.join()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_reply_is_the_same_streamed_and_whole(stream: bool) -> None:
+    with fake() as client:
+        reply = client.chat(ASK, max_tokens=8, stream=stream)
+
+    assert ("You said word7", "stop", Usage(10, 3, 4)) == (reply.text, reply.finish_reason, reply.usage)
+
+
+def test_a_streamed_reply_has_its_first_token_before_its_end() -> None:
+    with fake() as client:
+        reply = client.chat(ASK, max_tokens=8)
+
+    assert reply.first_token_s is not None
+    assert 0 < reply.first_token_s <= reply.seconds
+    assert (3, 3) == (reply.fragments, len(reply.fragment_s))
+
+
+def test_a_refusal_keeps_status_code_and_message() -> None:
+    with fake("refuses") as client, pytest.raises(Refused, match="HTTP 503: no room") as error:
+        client.chat(ASK, max_tokens=8)
+
+    assert (503, "overloaded", True) == (error.value.status, error.value.code, error.value.definite)
+
+
+def test_a_stream_without_its_end_keeps_what_had_come() -> None:
+    with fake("cut") as client, pytest.raises(CutShort, match="without a finish reason") as error:
+        client.chat(ASK, max_tokens=8)
+
+    assert "You" == error.value.text
+
+
+def test_an_answer_in_another_form_is_malformed() -> None:
+    with fake("malformed") as client, pytest.raises(Malformed, match=r"not a chat\.completion"):
+        client.chat(ASK, max_tokens=8, stream=False)
+
+
+def test_models_and_health_are_read() -> None:
+    with fake() as client:
+        assert client.healthy()
+        assert [("fake", 4096)] == [(model.id, model.context_tokens) for model in client.models()]
+
+
+def test_nobody_there_is_gone_and_not_a_refusal() -> None:
+    with Client(f"http://127.0.0.1:{launch.free_port()}") as client:
+        assert not client.healthy()
+        assert not client.listening()
+        with pytest.raises(Gone) as error:
+            client.chat(ASK, max_tokens=8)
+
+    assert not error.value.definite
+
+
+def test_a_connection_cut_before_the_answer_is_gone() -> None:
+    with raw(lambda _: None) as client, pytest.raises(Gone):
+        client.chat(ASK, max_tokens=8)
+
+
+def test_a_server_that_never_answers_passes_the_deadline() -> None:
+    release = threading.Event()
+
+    def wait(_: socket.socket) -> None:
+        release.wait(5)
+
+    with raw(wait) as client:
+        with pytest.raises(DeadlinePassed):
+            client.chat(ASK, max_tokens=8, deadline_s=0.2)
+        release.set()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_drips_bytes_for_ever_passes_the_deadline(stream: bool) -> None:
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        while not stop.wait(0.02):
+            try:
+                connection.sendall(b": wait\n")
+            except OSError:
+                return
+
+    with raw(drip) as client:
+        with pytest.raises(DeadlinePassed):
+            client.chat(ASK, max_tokens=8, deadline_s=0.3, stream=stream)
+        stop.set()
+
+
+def test_the_address_may_end_in_v1() -> None:
+    with Client("http://127.0.0.1:1/v1/") as client:
+        assert "http://127.0.0.1:1" == client.base_url
+
+
+def streamed(*chunks: dict[str, Any] | str) -> StreamedReply:
+    reply = StreamedReply()
+    for place, chunk in enumerate(chunks):
+        reply.take(chunk if isinstance(chunk, str) else json.dumps(chunk), float(place))
+    return reply
+
+
+def choice(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": delta, "finish_reason": finish}]}
+
+
+def test_reasoning_tool_calls_and_token_ids_are_put_together() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}
+    more = {"index": 0, "function": {"arguments": ": 1}"}}
+    with_ids = {"choices": [{"delta": {"content": "x"}, "token_ids": [5, 6]}]}
+
+    reply = streamed(
+        choice(role="assistant", content=""),
+        choice(reasoning_content="hm"),
+        with_ids,
+        choice(tool_calls=[call]),
+        choice(tool_calls=[more]),
+        choice("tool_calls"),
+        {"choices": [], "usage": {"prompt_tokens": 3}, "timings": {"ttft_ms": 1.0}},
+        "[DONE]",
+    ).finish(9.0)
+
+    assert ("hm", "x", (5, 6), 1.0) == (reply.reasoning, reply.text, reply.token_ids, reply.first_token_s)
+    assert ({"id": "c1", "name": "f", "arguments": '{"a": 1}'},) == reply.tool_calls
+    assert (Usage(3, None, None), {"ttft_ms": 1.0}) == (reply.usage, reply.timings)
+
+
+def test_an_error_object_inside_a_stream_is_a_refusal() -> None:
+    with pytest.raises(Refused, match="out of memory"):
+        streamed({"error": {"message": "out of memory", "code": "insufficient_memory"}})
+
+
+def test_a_stream_with_a_reason_but_no_end_mark_is_cut_short() -> None:
+    with pytest.raises(CutShort, match=r"without \[DONE\]"):
+        streamed(choice("stop", content="x")).finish(1.0)
+
+
+@pytest.mark.parametrize("data", ["[1]", "{", "null"])
+def test_an_event_that_is_no_object_is_malformed(data: str) -> None:
+    with pytest.raises(Malformed):
+        streamed(data)
+
+
+@pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [{"message": "x"}]}, {"choices": [3]}])
+def test_a_whole_reply_of_another_form_is_malformed(body: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        whole_reply(body, 1.0)

@@ -1,0 +1,277 @@
+"""Tests of whole runs against the fake server: verdict, exit code, record and what is left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gates import judge, run
+from gates.errors import ExitCode, UsageError
+from gates.harness import record
+from gates.harness.record import RunFolder
+from gates.profile import Profile, checked
+from gates.run import Request
+from gates.tests.conftest import echo_tables, fake_command
+from gates.tests.fake_server import FakeServer
+
+
+def do(
+    profile: Profile, model: Path, fault: str = "none", *, after: int = 0
+) -> tuple[ExitCode, RunFolder, str]:
+    """A run against the fake server; its exit code, its folder, and what it printed."""
+    runs = model.parent / "runs"
+    request = Request(profile=profile, model=model, server=fake_command(fault, after=after), runs=runs)
+    console = Console(file=io.StringIO(), width=200)
+    code = run.run(request, console)
+    assert isinstance(console.file, io.StringIO)
+    return code, record.find(runs, "latest"), console.file.getvalue()
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def verdict_of(folder: RunFolder) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(folder.verdict_json.read_bytes())
+    return content
+
+
+def test_an_honest_server_passes_and_leaves_the_whole_record(echo_profile: Profile, model_file: Path) -> None:
+    code, folder, said = do(echo_profile, model_file)
+
+    assert ExitCode.PASS == code
+    assert said.rstrip().splitlines()[-1].startswith("PASS: profile echo, 2 of 2 claims hold")
+    assert {"run.json", "verdict.json", "verdict.md", "junit.xml", "allure", "echo", "server.log"} <= {
+        path.name for path in folder.path.iterdir()
+    }
+    assert 3 == len(list(folder.allure.glob("*-result.json")))
+
+
+def test_the_record_says_what_was_judged(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    content = folder.read_run()
+
+    assert ("finished", ["echo"], 7, []) == tuple(
+        content[name] for name in ("state", "chosen", "seed", "leftover")
+    )
+    assert ("model.gguf", 11) == (content["model"]["file"], content["model"]["bytes"])
+    assert ["fake"] == content["served_models"]
+    assert str(model_file.parent) not in json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("fault", "after", "code", "verdict"),
+    [
+        pytest.param("refuses", 2, ExitCode.FAIL, "fail", id="wrong_answers"),
+        pytest.param("cut", 1, ExitCode.FAIL, "fail", id="streams_that_stop"),
+        pytest.param("dies", 2, ExitCode.UNKNOWN, "unknown", id="death_within_a_gate"),
+        pytest.param("ends_at_once", 0, ExitCode.INFRASTRUCTURE, "unknown", id="no_start"),
+        pytest.param("leaves_child", 0, ExitCode.FAIL, "fail", id="a_process_left_behind"),
+    ],
+)
+def test_each_way_to_go_wrong_has_its_exit_code(
+    echo_profile: Profile, model_file: Path, fault: str, after: int, code: ExitCode, verdict: str
+) -> None:
+    found, folder, said = do(echo_profile, model_file, fault, after=after)
+
+    assert (code, verdict) == (found, verdict_of(folder)["verdict"])
+    assert said.rstrip().splitlines()[-1].startswith(verdict.upper())
+    assert folder.verdict_md.is_file()
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_server_that_hangs_is_given_up_after_three_lost_requests(model_file: Path) -> None:
+    tables = echo_tables(words=9)
+    tables["server"]["request_seconds"] = 0.3
+    code, folder, _ = do(checked("echo", tables, ""), model_file, "hangs")
+
+    assert ExitCode.UNKNOWN == code
+    assert {"asked": 3, "answered": 0, "failed": 0, "lost": 3} == verdict_of(folder)["gates"][0]["operations"]
+    assert "3 requests without an answer" in verdict_of(folder)["reasons"][0]
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_run_over_its_budget_says_so_and_still_passes(model_file: Path) -> None:
+    tables = echo_tables(budget_minutes=1e-6)
+    code, folder, said = do(checked("echo", tables, ""), model_file)
+    budget = verdict_of(folder)["gates"][1]["measures"][1]
+
+    assert ExitCode.PASS == code
+    assert ("run.budget_ratio", "fail", True) == (budget["id"], budget["verdict"], budget["notice"])
+    assert "notice" in said
+
+
+def test_progress_names_gate_and_cell_and_the_verdict_so_far(echo_profile: Profile, model_file: Path) -> None:
+    _, _, said = do(echo_profile, model_file)
+
+    assert "Echo: the last word comes back - budget 1 min" in said
+    assert "cell 1 of 4: word" in said
+    assert "Echo: the last word comes back - PASS - 1 of 1 claims hold" in said
+
+
+def test_a_failed_run_prints_how_to_ask_the_same_again(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, said = do(echo_profile, model_file, "refuses")
+    command = "python -m gates run --profile echo --only echo --seed 7"
+
+    assert command in said
+    assert command in folder.verdict_md.read_text()
+
+
+def test_a_running_server_is_judged_by_its_address(echo_profile: Profile, tmp_path: Path) -> None:
+    with FakeServer(0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        code = run.run(Request(profile=echo_profile, base_url=address, runs=tmp_path), quiet())
+        server.shutdown()
+        thread.join()
+    folder = record.find(tmp_path, "latest")
+
+    assert ExitCode.PASS == code
+    assert address not in folder.run_json.read_text()
+    assert [("run.budget_ratio", "pass")] == [
+        (measure["id"], measure["verdict"]) for measure in verdict_of(folder)["gates"][1]["measures"]
+    ]
+
+
+def test_a_bug_in_a_check_is_unknown_and_names_its_place(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("gates.tests.echo.check.check", broken)
+    code, folder, _ = do(echo_profile, model_file)
+
+    assert ExitCode.UNKNOWN == code
+    assert "the check raised ZeroDivisionError: by nothing (broken" in verdict_of(folder)["reasons"][0]
+
+
+def test_a_bug_in_a_drive_is_unknown_and_kept_in_the_history(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("gates.tests.echo.drive.drive", broken)
+    code, folder, _ = do(echo_profile, model_file)
+
+    assert ExitCode.UNKNOWN == code
+    assert "the harness broke while it drove the gate (KeyError: 'lost')" in verdict_of(folder)["reasons"][0]
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_selection_is_refused_where_the_profile_leaves_nothing_out() -> None:
+    tables = echo_tables()
+    tables["run"]["selection"] = False
+
+    with pytest.raises(UsageError, match="leaves nothing out"):
+        run.chosen(Request(profile=checked("release", tables, ""), only=("echo",)))
+
+
+def test_an_unknown_gate_is_answered_with_the_nearest(echo_profile: Profile) -> None:
+    with pytest.raises(UsageError, match=r"no such gate \(did you mean 'echo'\?\)"):
+        run.chosen(Request(profile=echo_profile, only=("ecoh",)))
+
+
+def test_a_profile_that_wants_a_model_says_so(echo_profile: Profile) -> None:
+    with pytest.raises(UsageError, match="add --model PATH or --base-url"):
+        run.model_path(Request(profile=echo_profile))
+
+
+def test_a_model_that_is_not_there_is_named(echo_profile: Profile) -> None:
+    with pytest.raises(UsageError, match=r"no model file at nowhere\.gguf"):
+        run.model_path(Request(profile=echo_profile, model=Path("nowhere.gguf")))
+
+
+def test_an_address_and_a_model_together_are_refused(echo_profile: Profile) -> None:
+    with pytest.raises(UsageError, match="already runs"):
+        run.model_path(Request(profile=echo_profile, model=Path("m"), base_url="http://127.0.0.1:1"))
+
+
+def test_an_address_where_nobody_answers_is_infrastructure(echo_profile: Profile, tmp_path: Path) -> None:
+    request = Request(profile=echo_profile, base_url="http://127.0.0.1:9", runs=tmp_path)
+
+    assert ExitCode.INFRASTRUCTURE == run.run(request, quiet())
+
+
+@pytest.mark.parametrize(("fault", "after"), [("none", 0), ("refuses", 2), ("dies", 1)])
+def test_a_run_judged_again_gives_the_recorded_verdict(
+    echo_profile: Profile, model_file: Path, fault: str, after: int
+) -> None:
+    _, folder, _ = do(echo_profile, model_file, fault, after=after)
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+    assert () == judge.judge(folder).differences
+    assert "the same verdict as recorded" == judge.write(folder, judge.judge(folder))
+    assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    history = folder.history("echo")
+    history.write_bytes(history.read_bytes().replace(b"You said word", b"You said bird", 1))
+    again = judge.judge(folder)
+
+    assert "verdict was pass, is fail" == again.differences[0]
+    assert "NOT the recorded verdict" in judge.write(folder, again)
+    assert "pass" == verdict_of(folder)["verdict"]
+    assert (folder.path / "verdict.rejudged.json").is_file()
+
+
+def test_a_run_that_was_killed_is_judged_unknown(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    folder.write_run(folder.read_run() | {"state": "running", "leftover": None})
+    folder.verdict_json.unlink()
+
+    assert "the run had no verdict yet: written" == judge.write(folder, judge.judge(folder))
+    assert "unknown" == verdict_of(folder)["verdict"]
+    assert "the run stopped before its end; the record is incomplete" == verdict_of(folder)["reasons"][0]
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from gates import registry, run
+from gates.profile import checked
+from gates.tests.conftest import ECHO, echo_tables, fake_command
+registry.GATES = (ECHO,)
+tables = echo_tables()
+tables["server"]["request_seconds"] = 50
+profile = checked("echo", tables, "")
+where = Path(sys.argv[1])
+server = fake_command("hangs", after=1)
+request = run.Request(profile=profile, model=where / "m", server=server, runs=where / "runs")
+sys.exit(run.run(request, Console()))
+"""
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_server_and_keeps_the_record(tmp_path: Path, which: signal.Signals) -> None:
+    (tmp_path / "m").write_bytes(b"model")
+    words = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "cell 1 of 4" in line:
+                break
+        process.send_signal(which)
+        rest = process.stdout.read()
+    folder = record.find(tmp_path / "runs", "latest")
+
+    assert ExitCode.INTERRUPTED == process.returncode
+    assert rest.rstrip().splitlines()[-1].startswith("UNKNOWN")
+    assert ("interrupted", "the run was interrupted") == (
+        folder.read_run()["state"],
+        verdict_of(folder)["reasons"][0],
+    )

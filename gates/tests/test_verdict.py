@@ -1,0 +1,111 @@
+"""Tests of measures, verdicts and the verdict file."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+from gates.harness.verdict import (
+    Finding,
+    GateVerdict,
+    Judgement,
+    Measure,
+    RunVerdict,
+    Verdict,
+    as_record,
+    measured,
+    merge,
+    summary_line,
+    unmeasured,
+)
+from gates.profile import Profile
+
+
+def measure(value: float | None, *, better: Any = "higher", limit: float = 1.0) -> Measure:
+    return Measure("echo.right_ratio", value, limit, better, n=4)
+
+
+@pytest.mark.parametrize(
+    ("value", "better", "expected"),
+    [
+        pytest.param(1.0, "higher", "pass", id="just_at_a_lower_limit"),
+        pytest.param(0.999, "higher", "fail", id="just_below"),
+        pytest.param(1.0, "lower", "pass", id="just_at_an_upper_limit"),
+        pytest.param(1.001, "lower", "fail", id="just_above"),
+        pytest.param(None, "higher", "unknown", id="not_measured"),
+        pytest.param(math.nan, "lower", "unknown", id="not_a_number"),
+        pytest.param(math.inf, "higher", "unknown", id="endless"),
+    ],
+)
+def test_a_measure_is_held_against_its_limit(value: float | None, better: str, expected: str) -> None:
+    assert expected == measure(value, better=better).verdict
+
+
+def test_verdicts_merge_fail_over_unknown_over_pass_in_any_order() -> None:
+    rank = [Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL]
+    for three in itertools.product(Verdict, repeat=3):
+        assert max(three, key=rank.index) == merge(three)
+
+
+def test_nothing_measured_is_unknown() -> None:
+    assert Verdict.UNKNOWN == merge([])
+    assert Verdict.UNKNOWN == RunVerdict("ci", {}, ()).verdict
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_limit_and_direction_come_from_profile_and_registry(echo_profile: Profile) -> None:
+    found = measured(echo_profile.table("echo"), "echo.right_ratio", 0.5, n=2)
+
+    assert Measure("echo.right_ratio", 0.5, 1.0, "higher", 2) == found
+
+
+def test_an_unmeasured_claim_carries_its_reason(echo_profile: Profile) -> None:
+    (found,) = unmeasured(echo_profile.table("echo"), ["echo.right_ratio"], "no server")
+
+    assert (Verdict.UNKNOWN, "no server") == (found.verdict, found.note)
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_broken_notice_does_not_move_the_verdict() -> None:
+    budget = Measure("run.budget_ratio", 3.0, 1.0, "lower", 1)
+    left = Measure("run.leftover_count", 0, 0, "lower", 1)
+
+    assert Verdict.PASS == GateVerdict("run", 1.0, None, Judgement((left, budget))).verdict
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_gate_of_notices_alone_leaves_the_run_as_it_is() -> None:
+    notice = GateVerdict("run", 1.0, None, Judgement((Measure("run.budget_ratio", 3.0, 1.0, "lower", 1),)))
+    echo = GateVerdict("echo", 1.0, "echo/history.jsonl", Judgement((measure(1.0),)))
+
+    assert Verdict.PASS == RunVerdict("ci", {}, (echo, notice)).verdict
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_a_run_that_did_not_end_is_never_a_pass() -> None:
+    echo = GateVerdict("echo", 1.0, None, Judgement((measure(1.0),)))
+
+    assert Verdict.UNKNOWN == RunVerdict("ci", {}, (echo,), cause=Verdict.UNKNOWN).verdict
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_the_verdict_file_has_schema_1_and_every_measure() -> None:
+    judgement = Judgement((measure(0.5),), findings=(Finding("echo.right_ratio", "cell 1", "a", "b"),))
+    record = as_record(RunVerdict("ci", {"seed": 7}, (GateVerdict("echo", 2.0, "h", judgement),)))
+
+    assert (1, "fail", {"seed": 7}) == (record["schema"], record["verdict"], record["run"])
+    assert ("echo.right_ratio", 0.5, 1.0, "ratio") == tuple(
+        record["gates"][0]["measures"][0][name] for name in ("id", "value", "limit", "unit")
+    )
+    assert "cell 1" == record["gates"][0]["findings"][0]["where"]
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_the_last_line_begins_with_the_word_and_gives_the_first_reason() -> None:
+    gate = GateVerdict("echo", 2.0, "h", Judgement((measure(0.5),)))
+    record = as_record(RunVerdict("ci", {}, (gate,), reasons=("too few words came back",)))
+
+    assert "FAIL: profile ci, 0 of 1 claims hold - too few words came back" == summary_line(record)
