@@ -120,4 +120,5 @@ def hadamard(x: Tensor) -> Tensor:
         a, b = pairs[..., 0, :], pairs[..., 1, :]
         x = torch.stack((a + b, a - b), -2).flatten(-3)
         half *= 2
-    return x * float(n) ** -0.5
+    scale: float = n**-0.5
+    return x * scale
