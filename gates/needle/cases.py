@@ -5,6 +5,7 @@ Owns how events become cases; knows no limits and no measures beyond their names
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -75,16 +76,12 @@ def unanswered(operation: Operation) -> bool:
     return operation.end is not None and operation.outcome == "info" and bool(operation.get("alive"))
 
 
-def gap(events: Sequence[Event], cases: Sequence[Case]) -> str:
-    """Why the history does not hold every planned cell; empty when it does."""
-    planned = next((note.get("cells", []) for note in notes(events, "planned_cells")), None)
-    if planned is None:
-        return "the record has no plan of cells"
-    asked = {case.cell for case in cases}
-    missing = [cell for cell in planned if cell not in asked]
-    if not missing:
-        return ""
-    return f"{len(missing)} of {len(planned)} cells were not asked"
+def planned_turns(events: Sequence[Event]) -> Counter[str]:
+    """How many turns of each kind the plan has; empty when the record does not say."""
+    plans: list[dict[str, str]] = [note.get("cells", {}) for note in notes(events, "planned_cells")]
+    planned = plans[0] if plans else {}
+    turns = Counter(str(ask) for ask in planned.values())
+    return turns + Counter(followup=len(planned)) if planned else turns
 
 
 def table(cases: Sequence[Case]) -> Table:

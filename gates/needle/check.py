@@ -7,6 +7,7 @@ counts are true.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,9 +18,10 @@ from gates.harness.history import Event, Operation, operations
 from gates.harness.stats import Interval, failure_bound, wilson
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.needle import flatness, usage
-from gates.needle.cases import FIRST_TURNS, Case, findings, gap, read_cases, table, unanswered
+from gates.needle.cases import FIRST_TURNS, Case, findings, planned_turns, read_cases, table, unanswered
 from gates.profile import Settings
 
+EVERY_TURN: Final = (*FIRST_TURNS, "followup")
 PAGE_TOKENS: Final = 128  # a server may cut a kept prefix back to a page border
 
 
@@ -27,7 +29,7 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
     """The measures of the needle gate; a measure whose cells were not asked has no value."""
     asked = operations(events)
     cases = read_cases(asked)
-    judge = _Judge(settings, baseline, cases, gap(events, cases))
+    judge = _Judge(settings, baseline, cases, planned_turns(events))
     doubts = usage.doubts(asked)
     measures = (*judge.recall(), *judge.cache(), *judge.times(), *judge.counts(asked, doubts))
     return Judgement(measures, (table(cases),), findings(cases, doubts))
@@ -35,20 +37,37 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Cases to measures; `gap` makes every measure that would pass for want of cells unknown."""
+    """Cases to measures.
+
+    Where planned cells are missing, a claim fails only if it would with all of them right; else it is unknown.
+    """
 
     settings: Settings
     baseline: Baseline | None
     cases: Sequence[Case]
-    gap: str
+    planned: Counter[str]
+
+    def missing(self, *whats: str) -> int:
+        """How many planned turns of these kinds got no reply that can be graded."""
+        graded = sum(1 for case in self.of(*whats) if case.grade)
+        return max(0, sum(self.planned[what] for what in whats) - graded)
+
+    @property
+    def gap(self) -> str:
+        """Why the history does not hold what was planned; empty when it does."""
+        if not self.planned:
+            return "the record has no plan of cells"
+        missing, planned = self.missing(*FIRST_TURNS), sum(self.planned[what] for what in FIRST_TURNS)
+        return f"{missing} of {planned} cells have no reply" if missing else ""
 
     def of(self, *whats: str) -> list[Case]:
         """The cases of these kinds, one a cell; of a cell that was asked again the first wrong one counts."""
-        last: dict[str, Case] = {}
+        last: dict[tuple[str, str], Case] = {}
         for case in self.cases:
             if case.what in whats:
-                before = last.get(case.cell)
-                last[case.cell] = before if before and before.grade and not before.right else case
+                turn = (case.cell, case.what)
+                before = last.get(turn)
+                last[turn] = before if before and before.grade and not before.right else case
         return list(last.values())
 
     def recall(self) -> list[Measure]:
@@ -56,16 +75,16 @@ class _Judge:
         firsts = self.of(*FIRST_TURNS)
         failures = sum(not case.right for case in firsts if case.grade)
         graded = sum(1 for case in firsts if case.grade)
-        bound = failure_bound(failures, graded) if graded else None
-        everything = [case for case in (*firsts, *self.of("followup")) if case.grade]
+        bound = failure_bound(failures, graded + self.missing(*FIRST_TURNS)) if graded else None
+        everything = [case for case in self.of(*EVERY_TURN) if case.grade]
         return [
-            self._share("needle.recall_ratio", self.of("recall"), lambda case: case.named),
+            self._share("needle.recall_ratio", "recall", good=lambda case: case.named),
             self._share(
-                "needle.decoy_ratio", everything, lambda case: not case.grade or not case.grade.foreign
+                "needle.decoy_ratio", *EVERY_TURN, good=lambda case: not (case.grade and case.grade.foreign)
             ),
-            self._share("needle.absent_ratio", self.of("absent"), lambda case: case.right),
-            self._share("needle.order_ratio", self.of("order"), lambda case: case.right),
-            self._share("needle.followup_ratio", self.of("followup"), lambda case: case.right),
+            self._share("needle.absent_ratio", "absent"),
+            self._share("needle.order_ratio", "order"),
+            self._share("needle.followup_ratio", "followup"),
             self._measure(
                 "needle.crosstalk_count", sum(bool(case.strangers) for case in everything), len(everything)
             ),
@@ -151,12 +170,15 @@ class _Judge:
             self._measure("needle.unanswered_count", lost, len(asked)),
         ]
 
-    def _share(self, measure_id: str, cases: Sequence[Case], good: Callable[[Case], bool]) -> Measure:
-        graded = [case for case in cases if case.grade]
+    def _share(
+        self, measure_id: str, *whats: str, good: Callable[[Case], bool] = lambda case: case.right
+    ) -> Measure:
+        graded = [case for case in self.of(*whats) if case.grade]
         if not graded:
             return self._measure(measure_id, None, 0, note="no such cell was answered")
-        hits = sum(good(case) for case in graded)
-        return self._measure(measure_id, hits / len(graded), len(graded), interval=wilson(hits, len(graded)))
+        hits, n = sum(good(case) for case in graded), len(graded)
+        missing = self.missing(*whats)
+        return self._measure(measure_id, (hits + missing) / (n + missing), n, interval=wilson(hits, n))
 
     def _measure(
         self,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gates.errors import UsageError
 from gates.harness.client import Reply
 from gates.harness.rig import Rig
+from gates.needle import text
 from gates.needle.hay import Hay, open_hay
 from gates.needle.plan import Cell, NeedlePlan
 from gates.needle.prose import prose
@@ -24,6 +25,7 @@ REPLY_TOKENS: Final = (
 )
 ATTEMPTS: Final = 3
 PROBE_CHARACTERS: Final = (400, 6000)
+CONTINUE: Final = "Continue this text: "
 # Thinking off in the spellings that servers of this model know, and token ids; others skip unknown members.
 EXTRA: Final[Mapping[str, Any]] = {
     "think": False,
@@ -36,7 +38,7 @@ def drive(plan: NeedlePlan, rig: Rig) -> None:
     """Ask every cell; UsageError when a tier does not fit the server's context or the hay is missing."""
     _fit(plan, rig.context_tokens)
     asker = _Asker(plan, rig, open_hay(plan.hay, rig.data))
-    rig.history.note("planned_cells", cells=[cell.id for cell in plan.asked_cells], hay=plan.hay)
+    rig.history.note("planned_cells", cells={cell.id: cell.ask for cell in plan.asked_cells}, hay=plan.hay)
     rig.progress.cells(plan.cells, weights=[cell.tier_tokens for cell in plan.asked_cells])
     asker.calibrate()
     for cell in plan.asked_cells:
@@ -73,6 +75,19 @@ class _Asker:
                 points.append((pieces(message), reply.usage.prompt_tokens))
         if len(points) == len(PROBE_CHARACTERS):
             self._ruler = Ruler.from_probes(points[0], points[1])
+        self._converse()
+
+    def _converse(self) -> None:
+        """A long reply and a turn after it, whose prompt must grow by its tokens (see `usage`)."""
+        message = CONTINUE + prose(f"{self._plan.asked_cells[0].id}/continue", 700).rpartition(" ")[0]
+        fields = {"cell": "continuation", "pieces": pieces(message)}
+        reply = self._chat("continue", [_user(message)], fields, max_tokens=REPLY_TOKENS)
+        if reply is None:
+            return
+        asked = text.follow_up(text.KEYS[0])
+        fields |= {"pieces": pieces(message + reply.text + asked), "question_pieces": pieces(asked)}
+        messages = [_user(message), {"role": "assistant", "content": reply.text}, _user(asked)]
+        self._chat("continue_followup", messages, fields, max_tokens=REPLY_TOKENS)
 
     def ask(self, cell: Cell) -> None:
         """Both turns of a cell; the first again while its length is off and attempts are left."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _PIECE: Final = re.compile(r"[^\W\d_]{1,12}|\d{1,3}|[^\w\s]|_")
+LEAST_TOKENS, MOST_TOKENS = 0.7, 6.0  # for each piece: whole words as tokens, or nearly letter by letter
 
 
 def pieces(text: str) -> int:
@@ -30,9 +31,7 @@ class Ruler:
     def from_probes(cls, small: tuple[int, int], large: tuple[int, int]) -> Ruler:
         """The line through two probes, each (pieces, prompt tokens); the overhead is kept at 0 or more."""
         (few, few_tokens), (many, many_tokens) = small, large
-        slope = (many_tokens - few_tokens) / (many - few)
-        if slope <= 0:
-            slope = many_tokens / many
+        slope = _plausible((many_tokens - few_tokens) / (many - few))
         return cls(max(0.0, few_tokens - slope * few), slope)
 
     def tokens(self, counted_pieces: int) -> float:
@@ -46,7 +45,12 @@ class Ruler:
     def corrected(self, counted_pieces: int, prompt_tokens: int) -> Ruler:
         """The ruler that would have been right for this prompt; its overhead stays."""
         slope = (prompt_tokens - self.overhead_tokens) / max(1, counted_pieces)
-        return Ruler(self.overhead_tokens, slope) if slope > 0 else self
+        return Ruler(self.overhead_tokens, _plausible(slope))
+
+
+def _plausible(tokens_per_piece: float) -> float:
+    """Kept within what any vocabulary gives, so that wrong counts cannot make texts without end."""
+    return min(max(tokens_per_piece, LEAST_TOKENS), MOST_TOKENS)
 
 
 def cut(hay: Iterator[str], wanted_pieces: int) -> str:

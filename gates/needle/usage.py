@@ -16,6 +16,10 @@ from typing import Any, Final
 from gates.harness.history import Operation
 from gates.needle.sizing import pieces
 
+MEASURED: Final = ("recall", "order", "absent", "followup")
+LONG: Final = "continuation"  # the cell of the long reply
+LONG_BAND: Final = 0.03  # a generated text may be written with other tokens than it was sampled with
+LONG_SLACK: Final = 3  # keys of one to three tokens
 RATE_BAND: Final = 0.12  # novel texts differ by 5 % in tokens per piece, generated ones by 1 %
 OVERHEAD_TOKENS: Final = 24  # role markers and thinking marks of a turn, in any template
 REPLY_LEAST, REPLY_MOST = 0.5, 2.5  # tokens per piece of a short reply, against the rate of the prompts
@@ -34,18 +38,16 @@ def doubts(operations: Sequence[Operation]) -> list[Doubt]:
     """Every answered request whose counts contradict its texts, themselves or the turn before."""
     answered = [operation for operation in operations if operation.outcome == "ok"]
     rate = _rate(answered)
-    firsts = {_turn(operation): operation for operation in answered if operation.invoke.what != "followup"}
+    growths = _growths(answered)
+    short = [growth.tokens for growth in growths if growth.cell != LONG]
+    usual = median(short) if short else None
     found: list[Doubt] = []
     for operation in answered:
-        before = firsts.get(_turn(operation)) if operation.invoke.what == "followup" else None
-        why = _counts(operation) or _rates(operation, rate) or _growth(operation, before, rate)
+        growth = next((g for g in growths if g.operation is operation), None)
+        why = _counts(operation) or _rates(operation, rate) or (_grown(growth, rate, usual) if growth else "")
         if why:
             found.append(Doubt(str(operation.get("cell", "probe")), operation.invoke.what, why))
     return found
-
-
-def _turn(operation: Operation) -> tuple[Any, Any]:
-    return operation.get("cell"), operation.get("attempt")
 
 
 def _rate(answered: Sequence[Operation]) -> float | None:
@@ -53,7 +55,7 @@ def _rate(answered: Sequence[Operation]) -> float | None:
     rates = [
         operation.get("prompt_tokens") / operation.get("pieces")
         for operation in answered
-        if operation.invoke.what != "probe" and _count(operation.get("prompt_tokens"))
+        if operation.invoke.what in MEASURED and _count(operation.get("prompt_tokens"))
     ]
     return median(rates) if rates else None
 
@@ -94,7 +96,7 @@ def _length(operation: Operation, completion: int) -> str:
 
 def _rates(operation: Operation, rate: float | None) -> str:
     """Faults against the rate of tokens per piece."""
-    if rate is None or operation.invoke.what == "probe":
+    if rate is None or operation.invoke.what not in MEASURED:
         return ""
     prompt, size = operation.get("prompt_tokens"), operation.get("pieces")
     if abs(prompt / (rate * size) - 1) > RATE_BAND:
@@ -107,16 +109,52 @@ def _rates(operation: Operation, rate: float | None) -> str:
     return ""
 
 
-def _growth(operation: Operation, before: Operation | None, rate: float | None) -> str:
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """By how much a second prompt is longer than the first prompt and its reply together: one question."""
+
+    operation: Operation
+    cell: str
+    tokens: int
+    said_tokens: int
+
+
+def _growths(answered: Sequence[Operation]) -> list[_Growth]:
+    firsts = {_turn(operation): operation for operation in answered if not _second(operation)}
+    found: list[_Growth] = []
+    for operation in filter(_second, answered):
+        first = firsts.get(_turn(operation))
+        if first is None or not (
+            _count(first.get("prompt_tokens")) and _count(operation.get("prompt_tokens"))
+        ):
+            continue
+        said = first.get("completion_tokens") or 0
+        grown = operation.get("prompt_tokens") - first.get("prompt_tokens") - said
+        found.append(_Growth(operation, str(operation.get("cell")), grown, said))
+    return found
+
+
+def _turn(operation: Operation) -> tuple[Any, Any]:
+    return operation.get("cell"), operation.get("attempt")
+
+
+def _second(operation: Operation) -> bool:
+    return operation.invoke.what in ("followup", "continue_followup")
+
+
+def _grown(growth: _Growth, rate: float | None, usual: float | None) -> str:
     """Faults between two turns: the second prompt is the first one, its reply, and one question."""
-    if before is None or rate is None or not _count(before.get("prompt_tokens")):
+    asked = growth.operation.get("question_pieces")
+    if rate is not None and not 0.6 * rate * asked <= growth.tokens <= 2.5 * rate * asked + OVERHEAD_TOKENS:
+        return (
+            f"prompt_tokens grew by {growth.tokens} more than the {growth.said_tokens} tokens of the reply;"
+            f" the question has {asked} words and marks"
+        )
+    if usual is None or growth.cell != LONG:
         return ""
-    first, second = before.get("prompt_tokens"), operation.get("prompt_tokens")
-    said, asked = before.get("completion_tokens") or 0, operation.get("question_pieces")
-    grown = second - first - said
-    if 0.6 * rate * asked <= grown <= 2.5 * rate * asked + OVERHEAD_TOKENS:
-        return ""
-    return (
-        f"prompt_tokens grew from {first} to {second} over a reply of {said} tokens and a question of {asked}"
-        " words and marks"
-    )
+    if abs(growth.tokens - usual) > LONG_SLACK + LONG_BAND * growth.said_tokens:
+        return (
+            f"after a reply of {growth.said_tokens} tokens prompt_tokens grew by {growth.tokens} more,"
+            f" after short replies by {usual:g}: prompt and completion are not counted alike"
+        )
+    return ""

@@ -1,0 +1,274 @@
+"""An honest small server for tests: it reads its prompts for needle sentences and answers from them alone.
+
+Standard library only.
+Owns the wire (chat completions as a stream, `/health`, `/v1/models`), a small tokenizer, a prefix cache and
+the reading; what a lying server does differently is in `faults`.
+Knows no gate.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+Body = Mapping[str, Any]
+
+_TOKEN: Final = re.compile(r"\s?\d{1,3}|\s?[^\W\d_]+|\s?[^\s\w]|\s?_|\s")
+_STATEMENT: Final = re.compile(r"The access code for the ([a-z]+) is (\d{6})\.")
+_ASKED: Final = re.compile(r"\bthe ([a-z]+)\b(?! code)")
+_CACHED_CONVERSATIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One fragment of a reply."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a reply: why, and the token counts; an empty `usage` is left out."""
+
+    finish_reason: str
+    usage: Mapping[str, Any]
+
+
+Part = Delta | End
+
+
+class Backend(Protocol):
+    """Answers a chat request part by part, the `End` last."""
+
+    def answer(self, body: Body) -> Iterator[Part]:
+        """The parts of the reply; the time until the first one is the time to first token."""
+
+
+class Cut(Exception):  # noqa: N818  an event on the wire
+    """Close the connection without an end mark."""
+
+
+class Die(Exception):  # noqa: N818  an event on the wire
+    """Close the connection and stop listening."""
+
+
+class Reader:
+    """Reads the needle sentences of its prompt, at so many seconds a token; caches by prefix."""
+
+    def __init__(self, *, seconds_per_token: float = 0.0) -> None:
+        self._seconds_per_token = seconds_per_token
+        self._kept: list[list[str]] = []
+        self._lock = threading.Lock()
+
+    def answer(self, body: Body) -> Iterator[Part]:
+        """Prefill in real time, then one token a fragment."""
+        prompt = prompt_tokens(body)
+        cached = self._cached(prompt) if body.get("cache_prompt", True) else 0
+        time.sleep(self._seconds_per_token * (len(prompt) - cached))
+        said = tokens(reply_text(body))[: body["max_tokens"]]
+        for number, token in enumerate(said):
+            yield Delta(token, (number,))
+        with self._lock:
+            self._kept = [*self._kept[-_CACHED_CONVERSATIONS + 1 :], [*prompt, *said]]
+        cut = len(said) == body["max_tokens"]
+        yield End("length" if cut else "stop", usage(len(prompt), len(said), cached))
+
+    def _cached(self, prompt: list[str]) -> int:
+        with self._lock:
+            common = max((_common(prompt, kept) for kept in self._kept), default=0)
+        return min(common, len(prompt) - 1) // 16 * 16
+
+
+class Upstream:
+    """A real server behind this one, such as the engine with the embedded model."""
+
+    def __init__(self, base_url: str, *, deadline_s: float = 600.0) -> None:
+        place = urlsplit(base_url)
+        self._host, self._port = place.hostname or "127.0.0.1", place.port or 80
+        self._deadline_s = deadline_s
+
+    def answer(self, body: Body) -> Iterator[Part]:
+        """The parts as they come from the real server."""
+        wire = http.client.HTTPConnection(self._host, self._port, timeout=self._deadline_s)
+        try:
+            asked = json.dumps(dict(body)).encode()
+            wire.request("POST", "/v1/chat/completions", asked, {"content-type": "application/json"})
+            yield from _parts(line for line in wire.getresponse() if line.startswith(b"data: "))
+        finally:
+            wire.close()
+
+
+def _parts(lines: Iterator[bytes]) -> Iterator[Part]:
+    finish = ""
+    counts: Mapping[str, Any] = {}
+    for line in lines:
+        data = line[len(b"data: ") :].strip()
+        if data == b"[DONE]":
+            yield End(finish, counts)
+            return
+        chunk = json.loads(data)
+        if "error" in chunk:
+            raise Cut
+        counts = chunk.get("usage") or counts
+        for choice in chunk.get("choices", []):
+            finish = choice.get("finish_reason") or finish
+            text = (choice.get("delta") or {}).get("content") or ""
+            if text or choice.get("token_ids"):
+                yield Delta(text, tuple(choice.get("token_ids") or ()))
+    raise Cut
+
+
+def tokens(text: str) -> list[str]:
+    """The small tokenizer: words, up to three digits, marks, each with the blank before it."""
+    return _TOKEN.findall(text)
+
+
+def prompt_tokens(body: Body) -> list[str]:
+    """The rendered conversation in tokens, with a mark before and after each message."""
+    rendered: list[str] = ["<begin>"]
+    for message in body["messages"]:
+        rendered += [f"<{message['role']}>", *tokens(message["content"])]
+        rendered += ["<end>"] if message["role"] == "assistant" else []
+    return [*rendered, "<assistant>"]
+
+
+def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+    """A usage block in the dialect."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def statements(text: str) -> dict[str, str]:
+    """Keys and codes of all needle sentences in a text, in their order."""
+    return dict(_STATEMENT.findall(text))
+
+
+def asked_keys(body: Body) -> list[str]:
+    """The keys that the last message asks for, in its order."""
+    question = body["messages"][-1]["content"].rpartition("\n\nQuestion: ")[2].partition("\n")[0]
+    return _ASKED.findall(question)
+
+
+def reply_text(body: Body) -> str:
+    """What an honest reader says: the sentence of every key asked for, or that it is not in the text."""
+    known = statements("\n".join(m["content"] for m in body["messages"] if m["role"] == "user"))
+    last = body["messages"][-1]["content"]
+    if "access code" not in last.rpartition("\n\nQuestion: ")[2]:
+        return " ".join(last.split()[:150])
+    return " ".join(
+        f"The access code for the {key} is {known[key]}."
+        if key in known
+        else f"The access code for the {key} is not in the text."
+        for key in asked_keys(body)
+    )
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    size = min(len(one), len(other))
+    if one[:size] == other[:size]:
+        return size
+    return next(n for n in range(size) if one[n] != other[n])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: ReaderServer
+
+    def do_GET(self) -> None:
+        """Health and models; both say that all is well."""
+        models = {"object": "list", "data": [{"id": "reader", "context_length": 1 << 20}]}
+        known: dict[str, Mapping[str, Any]] = {"/health": {"status": "ok"}, "/v1/models": models}
+        self._json(
+            200 if self.path in known else 404, known.get(self.path, {"error": {"message": "no path"}})
+        )
+
+    def do_POST(self) -> None:
+        """One streamed chat reply."""
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.close_connection = True
+        try:
+            self._stream(body)
+        except (Cut, BrokenPipeError, ConnectionResetError):
+            return
+        except Die:
+            self.server.die()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent."""
+
+    def _json(self, status: int, content: Mapping[str, Any]) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, body: Body) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for part in self.server.backend.answer(body):
+            for chunk in _chunks(part):
+                self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+
+
+def _chunks(part: Part) -> Iterator[dict[str, Any]]:
+    if isinstance(part, Delta):
+        yield {"choices": [{"index": 0, "delta": {"content": part.text}, "token_ids": list(part.token_ids)}]}
+        return
+    yield {"choices": [{"index": 0, "delta": {}, "finish_reason": part.finish_reason}]}
+    if part.usage:
+        yield {"choices": [], "usage": dict(part.usage)}
+
+
+class ReaderServer(ThreadingHTTPServer):
+    """Serves a backend on a free local port (or a given one); a context manager that also ends its thread."""
+
+    daemon_threads = True
+
+    def __init__(self, backend: Backend, *, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.backend = backend
+        self.base_url = f"http://127.0.0.1:{self.server_address[1]}"
+        self._thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+
+    def __enter__(self) -> ReaderServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def wait(self) -> None:
+        """Until the server ends, which it does not by itself."""
+        self._thread.join()
+
+    def die(self) -> None:
+        """Stop listening at once, as a process does that is killed."""
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that left is no news."""
