@@ -20,6 +20,6 @@ def overlap_slots(windows: Tensor, previous: Tensor) -> Tensor:
 
     `previous` is zero for keys and -inf for scores where nothing came before.
     """
-    d = windows.shape[-1] // 2
-    before = torch.cat((previous.unsqueeze(-3), windows[..., :-1, :, :]), -3)
-    return torch.cat((before[..., :d], windows[..., d:]), -2)
+    first, second = windows.chunk(2, -1)
+    before = torch.cat((previous.chunk(2, -1)[0].unsqueeze(-3), first[..., :-1, :, :]), -3)
+    return torch.cat((before, second), -2)

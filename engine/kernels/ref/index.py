@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from engine.kernels.ref.linear import linear
 
-EMPTY = (1 << 63) - 1  # in place of a row where there is none
+EMPTY = 1 << 48  # in place of a row where there is none; larger than any row, exact in every number type
 _HIDDEN = -(1 << 63)
 _ROW_MASK = (1 << 32) - 1
 

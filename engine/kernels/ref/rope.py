@@ -49,8 +49,8 @@ def cos_sin(positions: Tensor, freqs: Tensor) -> tuple[Tensor, Tensor]:
 def rotate_by(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> Tensor:
     """Rotate adjacent pairs of the last `2 * cos.shape[-1]` dimensions of `x` [..., D]."""
     width = 2 * cos.shape[-1]
-    head, tail = x[..., :-width], x[..., -width:]
-    even, odd = tail[..., 0::2], tail[..., 1::2]
+    head, tail = x.split((x.shape[-1] - width, width), -1)
+    even, odd = tail.unflatten(-1, (-1, 2)).unbind(-1)
     if inverse:
         sin = -sin
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)

@@ -1,0 +1,69 @@
+"""Matrix products keep a row's bits in any company."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.kernels.ref.linear import grouped, linear, paired
+
+
+def _random(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 300),
+    inner=st.sampled_from([64, 96, 160, 256, 768, 1024]),
+    outer=st.integers(1, 300),
+    at=st.integers(0, 299),
+)
+def test_linear_gives_a_row_alone_the_bits_it_has_among_others(
+    rows: int, inner: int, outer: int, at: int
+) -> None:
+    x, weight = _random(1, rows, inner), _random(2, outer, inner)
+    at %= rows
+
+    together = linear(x, weight)
+
+    assert (rows, outer) == together.shape
+    assert torch.equal(together[at], linear(x[at : at + 1], weight)[0])
+
+
+@given(rows=st.integers(1, 70), at=st.integers(0, 69))
+def test_grouped_equals_one_linear_per_group(rows: int, at: int) -> None:
+    x, weight = _random(1, rows, 3, 96), _random(2, 3, 40, 96)
+    at %= rows
+
+    together = grouped(x, weight)
+
+    assert torch.equal(together[at], grouped(x[at : at + 1], weight)[0])
+    assert torch.equal(together[:, 1], linear(x[:, 1], weight[1]))
+
+
+@given(items=st.integers(1, 40), heads=st.integers(1, 9), at=st.integers(0, 39))
+def test_paired_equals_one_linear_per_item(items: int, heads: int, at: int) -> None:
+    x, right = _random(1, items, heads, 80), _random(2, items, 33, 80)
+    at %= items
+
+    together = paired(x, right.transpose(1, 2))
+
+    assert torch.equal(together[at], linear(x[at], right[at]))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bits_do_not_depend_on_the_number_of_threads(threads: int) -> None:
+    before = torch.get_num_threads()
+    x, weight = _random(1, 513, 256), _random(2, 512, 256)
+    try:
+        torch.set_num_threads(1)
+        alone = torch.cat([linear(x[at : at + 1], weight) for at in range(0, 513, 57)])
+        torch.set_num_threads(threads)
+        together = linear(x, weight)
+    finally:
+        torch.set_num_threads(before)
+
+    assert torch.equal(alone, together[::57])

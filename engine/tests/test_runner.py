@@ -1,0 +1,174 @@
+"""The law of the engine: a row's bits depend on its own past and on nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.cache.sequence import SequenceCache
+from engine.errors import ModelFileError
+from engine.kernels.ref.rounding import EXACT, Numerics
+from engine.runner import Runner, Threads
+from engine.tests.small import SMALL
+
+LENGTH = 90  # beyond the window, the top-k and the first tiles of every stream of the small model
+
+
+@pytest.fixture(scope="module")
+def runner(small_path: Path) -> Runner:
+    return Runner(small_path, threads=Threads(1, 1))
+
+
+def _tokens(seed: int, count: int = LENGTH) -> list[int]:
+    return torch.randint(0, SMALL.vocab, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.fixture(scope="module")
+def whole(runner: Runner) -> Tensor:
+    """Logits of all positions of tokens 1 in one pass."""
+    return runner.score(runner.new_cache(), _tokens(1))
+
+
+def _cut(cache: SequenceCache, runner: Runner, tokens: list[int], cuts: list[int]) -> Tensor:
+    parts, at = [], 0
+    for count in cuts:
+        part = tokens[at : at + count]
+        at += count
+        if part:
+            parts.append(runner.score(cache, part))
+    if tokens[at:]:
+        parts.append(runner.score(cache, tokens[at:]))
+    return torch.cat(parts)
+
+
+def test_this_machine_keeps_the_bits_of_a_row(runner: Runner) -> None:
+    assert () == runner.exactness.failed
+    assert runner.exactness.holds
+
+
+def test_token_by_token_gives_the_bits_of_the_whole_prompt(runner: Runner, whole: Tensor) -> None:
+    assert torch.equal(whole, _cut(runner.new_cache(), runner, _tokens(1), [1] * LENGTH))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(1, 30), max_size=12))
+def test_any_chunking_gives_the_bits_of_the_whole_prompt(
+    runner: Runner, whole: Tensor, cuts: list[int]
+) -> None:
+    cache = runner.new_cache()
+
+    assert torch.equal(whole, _cut(cache, runner, _tokens(1), cuts))
+    assert LENGTH == cache.length
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    companions=st.lists(st.tuples(st.integers(2, 9), st.integers(1, 40)), max_size=4),
+    place=st.integers(0, 4),
+    cut=st.integers(1, LENGTH - 1),
+)
+def test_companions_in_the_batch_change_no_bit(
+    runner: Runner, whole: Tensor, companions: list[tuple[int, int]], place: int, cut: int
+) -> None:
+    mine = runner.new_cache()
+    others = [(runner.new_cache(), _tokens(seed, count)) for seed, count in companions]
+    place = min(place, len(others))
+    first = runner.step([*others[:place], (mine, _tokens(1)[:cut]), *others[place:]])
+    again = [(cache, tokens[:1]) for cache, tokens in others]
+    second = runner.step([*again[:place], (mine, _tokens(1)[cut:]), *again[place:]])
+
+    assert torch.equal(whole[cut - 1], first[place])
+    assert torch.equal(whole[-1], second[place])
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(1, LENGTH - 1), detour=st.integers(1, 40))
+def test_a_copy_and_a_restored_snapshot_continue_with_the_same_bits(
+    runner: Runner, whole: Tensor, at: int, detour: int
+) -> None:
+    tokens = _tokens(1)
+    cache = runner.new_cache()
+    runner.score(cache, tokens[:at])
+    snapshot, copy = cache.snapshot(), cache.clone()
+    runner.score(cache, _tokens(7, detour))
+    after_copy = runner.score(copy, tokens[at:])
+    cache.restore(snapshot)
+    after_restore = runner.score(cache, tokens[at:])
+    fresh = runner.new_cache()
+    fresh.restore(snapshot)
+
+    assert torch.equal(whole[at:], after_copy)
+    assert torch.equal(whole[at:], after_restore)
+    assert torch.equal(whole[at:], runner.score(fresh, tokens[at:]))
+
+
+def test_the_number_of_threads_changes_no_bit(small_path: Path, whole: Tensor) -> None:
+    before = torch.get_num_threads()
+    runner = Runner(small_path, threads=Threads(2, 2))
+    try:
+        assert torch.equal(whole, runner.score(runner.new_cache(), _tokens(1)))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_step_returns_the_logits_of_each_slices_last_token(runner: Runner, whole: Tensor) -> None:
+    logits = runner.step([(runner.new_cache(), _tokens(1)[:40]), (runner.new_cache(), _tokens(1))])
+
+    assert torch.float32 == logits.dtype
+    assert torch.equal(whole[[39, -1]], logits)
+
+
+@pytest.mark.parametrize("off", ["kv_fp8", "index_fp4", "tail_bf16"])
+def test_every_rounding_of_the_model_is_felt(small_path: Path, whole: Tensor, off: str) -> None:
+    runner = Runner(small_path, numerics=Numerics(**{off: False}), threads=Threads(1, 1))
+
+    assert not torch.equal(whole, runner.score(runner.new_cache(), _tokens(1)))
+
+
+def test_without_roundings_the_law_holds_too(small_path: Path) -> None:
+    runner = Runner(small_path, numerics=EXACT, threads=Threads(1, 1))
+    together = runner.score(runner.new_cache(), _tokens(1))
+
+    assert torch.equal(together, _cut(runner.new_cache(), runner, _tokens(1), [1, 2, 5, 1, 33, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [([], "at least one token"), ([320], "0 to 319"), ([-1], "0 to 319"), ([0] * 4097, "holds 4096 tokens")],
+)
+def test_impossible_slices_are_refused_before_anything_runs(
+    runner: Runner, tokens: list[int], message: str
+) -> None:
+    cache = runner.new_cache()
+
+    with pytest.raises(ValueError, match=message):
+        runner.step([(cache, tokens)])
+
+    assert 0 == cache.length
+
+
+def test_a_snapshot_is_small_because_it_shares_the_rows(runner: Runner) -> None:
+    cache = runner.new_cache()
+    runner.score(cache, _tokens(1) * 8)
+    longer = cache.snapshot().nbytes
+
+    assert longer < cache.nbytes
+    assert longer == runner.new_cache().snapshot().nbytes + sum(
+        stream.frontier.last.nbytes
+        for layer in cache.layers
+        for stream in layer.streams()
+        if stream.frontier.last is not None
+    )
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no.gguf"
+    path.write_bytes(b"GGUF" + bytes(100))
+
+    with pytest.raises(ModelFileError):
+        Runner(path)
