@@ -198,7 +198,8 @@ def main(words: list[str]) -> int:
     if len(words) != 1:
         print("usage: page.py verdict.json", file=sys.stderr)
         return 2
-    sys.stdout.buffer.write(fragment(json.loads(Path(words[0]).read_bytes())).encode())
+    text = fragment(json.loads(Path(words[0]).read_bytes()))
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
 
 

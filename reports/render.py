@@ -5,6 +5,7 @@ Knows the verdict file's form (schema 1) and nothing else of this repository; st
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -173,10 +174,12 @@ def _row(cells: list[str]) -> str:
 
 def _cell(text: str) -> str:
     """Text on one line that cannot leave its table cell or become markup."""
-    flat = " ".join(str(text).split())
-    for mark in "\\|<`*_[":
+    flat = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    flat = " ".join(flat.split())
+    flat = flat if len(flat) <= 400 else flat[:400] + "..."
+    for mark in "\\|`*_[":
         flat = flat.replace(mark, "\\" + mark)
-    return flat if len(flat) <= 400 else flat[:400] + "..."
+    return html.escape(flat, quote=False)
 
 
 def main(words: list[str]) -> int:
@@ -184,11 +187,11 @@ def main(words: list[str]) -> int:
     if len(words) not in (1, 2):
         print("usage: render.py verdict.json [verdict.md]", file=sys.stderr)
         return 2
-    text = render(json.loads(Path(words[0]).read_bytes()))
+    text = render(json.loads(Path(words[0]).read_bytes())).encode("utf-8", "replace")
     if len(words) == 2:
-        Path(words[1]).write_text(text, encoding="utf-8")
+        Path(words[1]).write_bytes(text)
     else:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text)
     return 0
 
 

@@ -121,8 +121,8 @@ def write_whole(path: Path, content: str) -> None:
     """Write a file so that it is the old or the new one, also after a kill -9: temporary, sync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-        file.write(content)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content.encode("utf-8", "backslashreplace"))  # a model's answer may hold lone surrogates
         file.flush()
         os.fsync(file.fileno())
     Path(temporary).chmod(0o644)

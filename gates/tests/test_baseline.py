@@ -1,0 +1,75 @@
+"""Tests of baselines: promoted by hand from a pass, adopted by runs of the same model and profile alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gates import conduct, judge
+from gates.errors import UsageError
+from gates.harness import baseline
+from gates.profile import Profile
+from gates.tests.judged import make_run, measures, run_record
+
+MODEL = {"file": "model.gguf", "bytes": 11, "sha256": "m" * 64}
+
+
+def test_a_pass_becomes_the_baseline_that_the_next_run_is_held_against(
+    tmp_path: Path, echo_profile: Profile
+) -> None:
+    path = baseline.promote(make_run(tmp_path / "runs", echo_profile), "first numbers", root=tmp_path)
+    folder = make_run(tmp_path / "runs", echo_profile, second=1, right=3, wrong=1)
+    baseline.adopt(folder, MODEL, "echo", root=tmp_path)
+    folder.verdict_json.unlink()
+    judge.write(folder, judge.judge(folder))
+
+    assert "model.echo.json" == path.name
+    right = measures(json.loads(folder.verdict_json.read_bytes()))["echo.right_ratio"]
+    assert (0.75, 1.0) == (right["value"], right["baseline"])
+
+
+def test_another_model_of_the_same_name_is_no_baseline(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path / "runs", echo_profile)
+    baseline.promote(folder, "first numbers", root=tmp_path)
+    baseline.adopt(folder, MODEL | {"sha256": "0" * 64}, "echo", root=tmp_path)
+
+    assert baseline.of_run(folder) is None
+
+
+def test_a_server_of_unknown_model_has_no_baseline(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path / "runs", echo_profile)
+    baseline.adopt(folder, None, "echo", root=tmp_path)
+
+    assert baseline.of_run(folder) is None
+
+
+def test_only_a_pass_can_be_promoted(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path, echo_profile, right=1, wrong=1)
+
+    with pytest.raises(UsageError, match=r"is no pass \(fail\)"):
+        baseline.promote(folder, "hope", root=tmp_path)
+
+
+def test_a_baseline_moves_only_with_a_reason(tmp_path: Path, echo_profile: Profile) -> None:
+    with pytest.raises(UsageError, match="only with a reason"):
+        baseline.promote(make_run(tmp_path, echo_profile), " ", root=tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 9}'])
+def test_a_spoiled_baseline_stops_the_run(tmp_path: Path, echo_profile: Profile, text: str) -> None:
+    folder = make_run(tmp_path / "runs", echo_profile)
+    baseline.path_of("model.gguf", "echo", root=tmp_path).write_text(text)
+
+    with pytest.raises(UsageError, match="baseline"):
+        baseline.adopt(folder, MODEL, "echo", root=tmp_path)
+
+
+def test_judging_needs_nothing_but_the_run_folder(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    folder.write_run(run_record(echo_profile, chosen=[]))
+
+    assert ["Echo: the last word comes back: left out by --only"] == list(
+        conduct.judge_run(folder, echo_profile).not_tested[:1]
+    )

@@ -1,0 +1,105 @@
+"""Tests of the command line: exit codes, one clear message, help that needs no server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gates import cli, planning
+from gates.errors import ExitCode
+from gates.profile import Profile
+from gates.tests.judged import make_run
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gates", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_help_lists_every_command() -> None:
+    done = call("--help")
+
+    assert ExitCode.PASS == done.returncode
+    for command in ("run", "plan", "judge", "report", "tag", "baseline"):
+        assert f" {command} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["run", "--profile", "relese"], "did you mean 'release'?", id="profile"),
+        pytest.param(["run", "--only", "neddle"], "did you mean 'needle'?", id="gate"),
+        pytest.param(["run", "--model", "nowhere.gguf"], "no model file at nowhere.gguf", id="model"),
+        pytest.param(
+            ["run", "--profile", "release", "--only", "needle"], "leaves nothing out", id="selection"
+        ),
+        pytest.param(["run", "--server", "serve"], "has no {port}", id="server"),
+        pytest.param(["run", "--seed", "many"], "many", id="seed"),
+        pytest.param(["judge", "nothing"], "there is no run 'nothing'", id="run"),
+        pytest.param(["tag", "1.0"], "is not a version", id="version"),
+        pytest.param(["jugde"], "jugde", id="command"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_exit_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(words)
+    said = " ".join(capsys.readouterr().err.split())
+
+    assert ExitCode.USAGE == code
+    assert message in said
+    assert "Traceback" not in said
+
+
+def test_a_data_folder_that_is_not_there_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARKGATE_DATA", "/nowhere/at/all")
+
+    assert ExitCode.USAGE == cli.main(["run"])
+    assert "SPARKGATE_DATA is '/nowhere/at/all'" in capsys.readouterr().err
+
+
+def test_the_plan_names_gates_claims_limits_and_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ExitCode.PASS == cli.main(["plan", "--profile", "ci"])
+    said = capsys.readouterr().out
+
+    assert "plan of profile ci" in said
+    assert "cells, budget 4 min" in said
+
+
+def test_the_plan_is_json_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ExitCode.PASS == cli.main(["plan", "--profile", "release", "--json"])
+
+    assert "release" == json.loads(capsys.readouterr().out)["profile"]
+
+
+def test_the_plan_knows_how_long_a_gate_took_the_last_time(tmp_path: Path, echo_profile: Profile) -> None:
+    make_run(tmp_path, echo_profile)
+
+    assert {"echo": pytest.approx(10 / 60), "run": pytest.approx(5 / 60)} == planning.last_minutes(
+        tmp_path, "echo"
+    )
+    assert {} == planning.last_minutes(tmp_path, "ci")
+
+
+@pytest.mark.usefixtures("echo_gate")
+@pytest.mark.parametrize(("right", "wrong", "code"), [(4, 0, 0), (3, 1, 1), (0, 0, 3)])
+def test_judging_ends_with_the_code_and_the_word_of_the_verdict(
+    tmp_path: Path,
+    echo_profile: Profile,
+    capsys: pytest.CaptureFixture[str],
+    right: int,
+    wrong: int,
+    code: int,
+) -> None:
+    make_run(tmp_path, echo_profile, right=right, wrong=wrong)
+
+    assert code == cli.main(["judge", "latest", "--runs", str(tmp_path)])
+    word = {0: "PASS", 1: "FAIL", 3: "UNKNOWN"}[code]
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(word)

@@ -1,0 +1,192 @@
+"""Tests of the files that follow from a verdict: Markdown, first screen, JUnit XML, Allure results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from gates.harness import junit
+from gates.harness.allure import as_csv
+from gates.harness.record import RunFolder
+from gates.harness.verdict import Table
+from gates.profile import Profile
+from gates.tests.judged import make_run
+from reports import page, render
+
+NASTY = 'a | b <script>alert("x")</script> \x00\x1b[31m `code` \ud800 &amp;\nnext line'
+
+
+@pytest.fixture
+def passed(tmp_path: Path, echo_profile: Profile) -> RunFolder:
+    """A run whose claims all hold."""
+    return make_run(tmp_path, echo_profile)
+
+
+@pytest.fixture
+def failed(tmp_path: Path, echo_profile: Profile) -> RunFolder:
+    """A run with two wrong answers of four, full of marks that mean something elsewhere."""
+    return make_run(tmp_path, echo_profile, right=2, wrong=2, text=NASTY)
+
+
+def content(folder: RunFolder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(folder.verdict_json.read_bytes())
+    return found
+
+
+def results(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    found = [json.loads(path.read_bytes()) for path in folder.allure.glob("*-result.json")]
+    return {result["fullName"]: result for result in found}
+
+
+def test_the_markdown_opens_with_the_verdict(passed: RunFolder) -> None:
+    lines = passed.verdict_md.read_text().splitlines()
+
+    assert "# PASS: profile echo, 2 of 2 claims hold" == lines[0]
+    assert "Every claim of this profile holds." in lines
+
+
+def test_the_markdown_has_value_interval_and_limit_of_each_claim(failed: RunFolder) -> None:
+    text = failed.verdict_md.read_text()
+
+    assert (
+        "| FAIL | The last word comes back (`echo.right_ratio`) | 50 % | 15 % to 85 % | ≥ 100 % | 4 |" in text
+    )
+    assert text.index("| FAIL |") < text.index("| pass |")
+
+
+def test_the_markdown_says_what_was_not_tested_and_how_to_ask_again(failed: RunFolder) -> None:
+    text = failed.verdict_md.read_text()
+
+    assert "## What was not tested" in text
+    assert "python -m gates run --profile echo --only echo --seed 7" in text
+
+
+def test_the_answer_of_a_model_cannot_leave_its_place_in_the_markdown(failed: RunFolder) -> None:
+    for line in failed.verdict_md.read_text().splitlines():
+        assert "<script>" not in line
+        assert not line.startswith("next line")
+
+
+def test_the_renderer_runs_alone_and_refuses_another_schema(passed: RunFolder, tmp_path: Path) -> None:
+    words = [sys.executable, "-I", render.__file__]
+    done = subprocess.run([*words, str(passed.verdict_json)], capture_output=True, check=True)
+    assert passed.verdict_md.read_bytes() == done.stdout
+
+    (tmp_path / "odd.json").write_text('{"schema": 2}')
+    with pytest.raises(ValueError, match="schema is 2"):
+        render.main([str(tmp_path / "odd.json")])
+    assert render.main([]) == 2
+
+
+def test_the_first_screen_gives_verdict_claims_and_what_was_not_tested(failed: RunFolder) -> None:
+    html = page.fragment(content(failed))
+
+    assert '<h1 class="fail">FAIL: profile echo, 1 of 2 claims hold</h1>' in html
+    assert "15 % to 85 %" in html
+    assert "What was not tested" in html
+    assert html.index(">FAIL<") < html.index(">PASS<")
+
+
+def test_the_answer_of_a_model_cannot_become_markup(failed: RunFolder) -> None:
+    html = page.fragment(content(failed))
+
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_a_baseline_gives_a_column_and_the_change(passed: RunFolder) -> None:
+    with_baseline = content(passed)
+    with_baseline["gates"][0]["measures"][0]["baseline"] = 0.9
+
+    assert "+10 %" in page.fragment(with_baseline)
+    assert "| 90 % |" in render.render(with_baseline)
+
+
+@pytest.mark.parametrize("module", [page, render])
+def test_both_renderers_import_nothing_of_ours(module: Any) -> None:
+    source = Path(module.__file__).read_text()
+
+    assert "import gates" not in source
+    assert "from gates" not in source
+
+
+def test_junit_counts_broken_claims_as_failures(failed: RunFolder) -> None:
+    root = Xml.fromstring(failed.junit_xml.read_text())
+
+    assert ("3", "1", "0") == tuple(root.get(name) for name in ("tests", "failures", "errors"))
+    (failure,) = root.iter("failure")
+    assert "expected >= 1, found 0.5, n = 4" in (failure.text or "")
+
+
+def test_junit_counts_unknown_claims_as_errors(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path, echo_profile, right=0)
+    root = Xml.fromstring(folder.junit_xml.read_text())
+
+    assert ("0", "1") == (root.get("failures"), root.get("errors"))
+
+
+def test_characters_that_xml_cannot_hold_are_replaced() -> None:
+    assert "a\ufffdb\ufffd\tc🙂" == junit.clean("a\x00b\ud800\tc🙂")
+
+
+def test_allure_has_one_result_a_claim_with_severity_and_labels(passed: RunFolder) -> None:
+    result = results(passed)["gates.echo.right_ratio"]
+    labels = {label["name"]: label["value"] for label in result["labels"]}
+
+    assert {"gates.echo.right_ratio", "gates.run.leftover_count", "gates.run.budget_ratio"} == set(
+        results(passed)
+    )
+    assert ("passed", "blocker", "cold", "echo") == (
+        result["status"],
+        labels["severity"],
+        labels["arm"],
+        labels["parentSuite"],
+    )
+    assert result["start"] < result["stop"]
+
+
+def test_allure_tells_broken_claims_from_unknown_ones(
+    failed: RunFolder, tmp_path: Path, echo_profile: Profile
+) -> None:
+    unknown = make_run(tmp_path, echo_profile, second=9, right=0)
+
+    assert "failed" == results(failed)["gates.echo.right_ratio"]["status"]
+    broken = results(unknown)["gates.echo.right_ratio"]
+    assert "broken" == broken["status"]
+    assert broken["statusDetails"]["message"].startswith("UNKNOWN")
+
+
+def test_allure_attaches_rows_and_findings(failed: RunFolder) -> None:
+    attachments = {item["name"]: item for item in results(failed)["gates.echo.right_ratio"]["attachments"]}
+    rows = (failed.allure / attachments["words"]["source"]).read_text()
+    findings = (failed.allure / attachments["what went wrong"]["source"]).read_text()
+
+    assert "word,outcome\nword0,ok\n" == rows[:22]
+    assert "word2\n  expected: word2\n  found:    a | b" in findings
+
+
+def test_allure_has_environment_categories_executor_and_numbers(passed: RunFolder) -> None:
+    numbers = json.loads((passed.allure / "gates-perf.json").read_bytes())
+
+    assert {"echo.right_ratio": 1.0, "run.leftover_count": 0, "run.budget_ratio": 0.25} == {
+        row["key"]: row["value"] for row in numbers if row["key"] != "run.budget_ratio"
+    } | {"run.budget_ratio": 0.25}
+    assert "model=model.gguf (mmmmmmmmmmmm)\n" in (passed.allure / "environment.properties").read_text()
+    assert "Broken claims" in (passed.allure / "categories.json").read_text()
+    assert passed.path.name in (passed.allure / "executor.json").read_text()
+
+
+def test_a_claim_keeps_its_history_id_over_runs(passed: RunFolder, failed: RunFolder) -> None:
+    ids = [results(folder)["gates.echo.right_ratio"]["historyId"] for folder in (passed, failed)]
+
+    assert ids[0] == ids[1]
+
+
+def test_a_table_with_commas_and_breaks_is_sound_csv() -> None:
+    assert 'a,b\n"x,y","line\nbreak"\n' == as_csv(Table("t", ("a", "b"), (("x,y", "line\nbreak"),)))

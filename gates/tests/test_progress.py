@@ -1,0 +1,77 @@
+"""Tests of what a run shows: time left by the cost of cells, plain lines off a terminal, a bar on one."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gates.harness.progress import Board
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock at zero."""
+    return Clock()
+
+
+def board(clock: Clock, *, terminal: bool = False) -> tuple[Board, io.StringIO]:
+    out = io.StringIO()
+    return Board(Console(file=out, width=150, force_terminal=terminal), clock=clock), out
+
+
+def test_time_left_follows_the_cost_of_the_cells(clock: Clock) -> None:
+    shown, _ = board(clock)
+    shown.gate("Needle", minutes=4, later_minutes=2)
+    shown.cells(3, weights=[1.0, 8.0, 32.0])
+    shown.cell("short")
+    assert shown.left_s() is None
+
+    clock.now = 2.0
+    shown.cell("middle")
+    assert 2.0 * 40 + 120 == shown.left_s()
+
+
+def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
+    shown, out = board(clock)
+    shown.gate("Needle", minutes=4, later_minutes=0)
+    shown.cells(100)
+    for second in range(100):
+        clock.now = float(second)
+        shown.cell(f"cell {second}")
+
+    lines = [line for line in out.getvalue().splitlines() if "| cell" in line]
+    assert 2 == len(lines)
+    assert lines[1].startswith("[01:00] Needle | cell 61 of 100: cell 60 | about 00:40 left")
+
+
+def test_more_cells_than_planned_are_not_counted_past_the_end(clock: Clock) -> None:
+    shown, out = board(clock)
+    shown.gate("Needle", minutes=4, later_minutes=0)
+    shown.cells(1)
+    shown.cell("one")
+    clock.now = 61.0
+    shown.cell("one more")
+
+    assert "cell 1 of 1: one more" in out.getvalue()
+
+
+def test_on_a_terminal_the_bar_is_drawn_and_taken_away(clock: Clock) -> None:
+    shown, out = board(clock, terminal=True)
+    with shown:
+        shown.gate("Needle", minutes=4, later_minutes=0)
+
+    assert "Needle - budget 4 min" in out.getvalue()
+    assert "\x1b[?25l" in out.getvalue()  # the cursor is hidden while the bar is there
+    assert out.getvalue().rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in out.getvalue()
