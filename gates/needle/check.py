@@ -39,7 +39,7 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
 class _Judge:
     """Cases to measures.
 
-    Where planned cells are missing, a claim fails only if it would with all of them right; else it is unknown.
+    Where planned cells are missing, a claim fails only if it would with all of them right, else is unknown.
     """
 
     settings: Settings

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gates.needle.text import sentence_ends
+
 _PIECE: Final = re.compile(r"[^\W\d_]{1,12}|\d{1,3}|[^\w\s]|_")
 LEAST_TOKENS, MOST_TOKENS = 0.7, 6.0  # for each piece: whole words as tokens, or nearly letter by letter
 
@@ -77,6 +79,6 @@ def _shortened(sentence: str, wanted_pieces: int) -> str:
 
 def turned(hay: str) -> str:
     """The same sentences with the second half first: as many tokens, but no prefix in common."""
-    middle = len(hay) // 2
-    border = max(hay.find(". ", middle) + 2, 2)
-    return f"{hay[border:].rstrip()} {hay[:border].rstrip()}"
+    ends = sentence_ends(hay)
+    border = min(ends, key=lambda end: abs(end - len(hay) // 2), default=len(hay))
+    return f"{hay[border:].strip()} {hay[:border]}".strip()

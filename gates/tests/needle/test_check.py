@@ -1,0 +1,301 @@
+"""The judge of the needle gate on histories written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gates import profile
+from gates.harness.baseline import Baseline
+from gates.harness.history import Event
+from gates.harness.verdict import Judgement, Measure, Verdict
+from gates.needle.check import check
+from gates.needle.sizing import pieces
+from gates.needle.text import absent, follow_up, statement
+from gates.profile import Settings
+
+CODES = ("111222", "333444", "555666")
+RATE = 1.25  # tokens a piece of the imagined server
+QUESTION = pieces(follow_up("otter"))
+
+
+class Record:
+    """A history under construction."""
+
+    def __init__(self, *asks: str) -> None:
+        self.events: list[Event] = []
+        self.note("planned_cells", cells={f"cell/{n}": ask for n, ask in enumerate(asks)})
+
+    def note(self, what: str, **fields: Any) -> None:
+        """A remark of the harness."""
+        self.events.append(Event(-1, 0.0, "info", -1, what, fields))
+
+    def turn(self, what: str, number: int, text: str, **reply: Any) -> None:
+        """One answered turn of cell `number`; `reply` overrides what an honest server reports."""
+        second = what == "followup"
+        prompt = 1024 if not second else 1024 + tokens(text) + 14
+        asked = {
+            "cell": f"cell/{number}",
+            "attempt": 1,
+            "ask": what,
+            "tier_tokens": 1024,
+            "depth": round(0.05 + 0.1 * (number % 10), 2),
+            "expected": []
+            if what == "absent"
+            else list(CODES if what == "order" else CODES[second : second + 1]),
+            "asked_keys": ["otter", "drum", "kite"][: 3 if what == "order" else 1],
+            "others": [CODES[2]],
+            "pieces": round(prompt / RATE),
+            "question_pieces": QUESTION,
+            "max_tokens": 256,
+        }
+        if what == "order":
+            asked["others"] = []
+        honest = {
+            "text": text,
+            "finish_reason": "stop",
+            "prompt_tokens": prompt,
+            "completion_tokens": tokens(text),
+            "total_tokens": prompt + tokens(text),
+            "cached_tokens": 1024 if second else 0,
+            "first_token_s": 0.05 if second else 1.0,
+            "fragments": tokens(text),
+        }
+        self.pair(what, asked, "ok", {**honest, **reply})
+
+    def lost(self, what: str, number: int, *, alive: bool) -> None:
+        """One turn without an answer."""
+        asked = {
+            "cell": f"cell/{number}",
+            "depth": 0.5,
+            "expected": [CODES[0]],
+            "asked_keys": ["otter"],
+            "others": [],
+        }
+        self.pair(what, asked, "info", {"error": "Gone", "message": "lost", "alive": alive})
+
+    def pair(self, what: str, asked: Mapping[str, Any], kind: Any, end: Mapping[str, Any]) -> None:
+        """An invoke and its end."""
+        op = len(self.events)
+        self.events.append(Event(op, 0.0, "invoke", 0, what, asked))
+        self.events.append(Event(op, 1.0, kind, 0, what, end))
+
+    def judged(self, baseline: Baseline | None = None) -> Judgement:
+        """The judgement by the limits of `ci`."""
+        return check(self.events, limits(), baseline)
+
+
+def tokens(text: str) -> int:
+    """Tokens of the imagined server."""
+    return round(RATE * pieces(text))
+
+
+def limits() -> Settings:
+    """The needle table of `ci`."""
+    return profile.load("ci").table("needle")
+
+
+def measure(judgement: Judgement, name: str) -> Measure:
+    """One measure by the part of its id after the dot."""
+    return next(m for m in judgement.measures if m.id == f"needle.{name}")
+
+
+def honest(recall: int = 10) -> Record:
+    """A record in which all is well."""
+    record = Record(*["recall"] * recall, "order", "absent")
+    for number in range(recall):
+        record.turn("recall", number, statement("otter", CODES[0]))
+        record.turn("followup", number, statement("drum", CODES[1]))
+    record.turn(
+        "order",
+        recall,
+        " ".join(statement(k, c) for k, c in zip(("otter", "drum", "kite"), CODES, strict=True)),
+    )
+    record.turn(
+        "followup", recall, statement("drum", CODES[1]), prompt_tokens=1024 + 38 + 14, total_tokens=None
+    )
+    record.turn("absent", recall + 1, absent("otter"))
+    record.turn("followup", recall + 1, statement("drum", CODES[1]))
+    return record
+
+
+def test_a_right_history_holds_every_claim_but_the_bound_of_few_cells() -> None:
+    judgement = honest(30).judged()
+
+    assert {} == {m.id: m.note for m in judgement.measures if m.verdict is not Verdict.PASS}
+    assert () == judgement.findings
+
+
+def test_the_bound_says_what_a_few_cells_can_show() -> None:
+    bound = measure(honest(8).judged(), "failure_bound_ratio")
+
+    assert bound.value == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert Verdict.FAIL is bound.verdict
+
+
+def test_one_wrong_code_is_found_with_what_was_wanted_and_what_was_said() -> None:
+    record = Record(*["recall"] * 2)
+    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("recall", 1, "The access code for the otter is 111223.")
+
+    judgement = record.judged()
+
+    assert measure(judgement, "recall_ratio").value == pytest.approx(0.5)
+    found = next(finding for finding in judgement.findings if finding.measure == "needle.recall_ratio")
+    assert "111222 for the otter" == found.expected
+    assert "an answer without 111222" == found.found
+    assert "The access code for the otter is 111223." == found.detail
+
+
+def test_a_decoy_is_told_from_a_wrong_code() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, statement("kite", CODES[2]))
+    record.turn("followup", 0, statement("drum", CODES[1]))
+
+    judgement = record.judged()
+
+    assert 0.5 == measure(judgement, "decoy_ratio").value
+    assert 0.0 == measure(judgement, "recall_ratio").value
+
+
+def test_a_code_of_another_cell_is_cross_talk() -> None:
+    record = Record("recall", "recall")
+    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("recall", 1, "It is 111222 or 909808.")
+    first = record.events[1]
+    record.events[1] = replace(first, fields={**first.fields, "expected": ["909808"]})
+    record.events[2] = replace(record.events[2], fields={**record.events[2].fields, "text": "It is 909808."})
+
+    judgement = record.judged()
+
+    assert 1 == measure(judgement, "crosstalk_count").value
+    assert any("909808" in finding.found for finding in judgement.findings)
+
+
+def test_a_living_server_that_does_not_answer_breaks_a_claim() -> None:
+    record = honest(4)
+    record.lost("recall", 0, alive=True)
+
+    assert Verdict.FAIL is measure(record.judged(), "unanswered_count").verdict
+
+
+def test_a_dead_server_breaks_none() -> None:
+    record = Record(*["recall"] * 30)
+    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.lost("recall", 1, alive=False)
+
+    verdicts = {m.id: m.verdict for m in record.judged().measures}
+
+    assert Verdict.FAIL not in verdicts.values()
+    assert Verdict.UNKNOWN is verdicts["needle.recall_ratio"]
+    assert Verdict.UNKNOWN is verdicts["needle.unanswered_count"]
+
+
+def test_what_is_broken_for_certain_fails_although_cells_are_missing() -> None:
+    record = Record(*["recall"] * 4)
+    record.turn("recall", 0, "I do not know.")
+    record.lost("recall", 1, alive=False)
+
+    recall = measure(record.judged(), "recall_ratio")
+
+    assert recall.value == pytest.approx(0.75)  # with every missing cell right
+    assert Verdict.FAIL is recall.verdict
+
+
+def test_a_history_without_a_plan_passes_nothing() -> None:
+    record = honest()
+    record.events.pop(0)
+
+    assert Verdict.PASS not in {m.verdict for m in record.judged().measures}
+
+
+def test_a_cell_that_was_asked_again_is_right_only_if_each_attempt_was() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, "I do not know.")
+    record.turn("recall", 0, statement("otter", CODES[0]))
+
+    assert 0.0 == measure(record.judged(), "recall_ratio").value
+
+
+def test_counts_are_pooled_with_those_of_the_baseline() -> None:
+    baseline = Baseline({"needle.pooled_cells_count": 100.0, "needle.pooled_failures_count": 1.0}, {})
+
+    judgement = honest(8).judged(baseline)
+
+    assert 110 == measure(judgement, "pooled_cells_count").value
+    assert 1 == measure(judgement, "pooled_failures_count").value
+    assert measure(judgement, "pooled_bound_ratio").value == pytest.approx(0.0424, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("reply", "broken"),
+    [
+        pytest.param({"cached_tokens": 900}, "cold_cached_ratio", id="a_cold_cell_from_the_cache"),
+        pytest.param({"prompt_tokens": 980, "total_tokens": None}, "length_error_ratio", id="another_length"),
+        pytest.param({"finish_reason": "length", "completion_tokens": 256}, "truncated_count", id="cut"),
+        pytest.param({"finish_reason": "length"}, "usage_error_ratio", id="cut_before_its_limit"),
+        pytest.param({"completion_tokens": 26, "total_tokens": None}, "usage_error_ratio", id="doubled"),
+        pytest.param(
+            {"completion_tokens": 5, "total_tokens": None}, "usage_error_ratio", id="fewer_than_fragments"
+        ),
+        pytest.param(
+            {"completion_tokens": 300, "total_tokens": None}, "usage_error_ratio", id="more_than_allowed"
+        ),
+        pytest.param({"token_ids_count": 20}, "usage_error_ratio", id="other_token_ids"),
+        pytest.param({"prompt_tokens": None}, "usage_error_ratio", id="no_prompt_tokens"),
+        pytest.param({"prompt_tokens": 512, "total_tokens": None}, "usage_error_ratio", id="half_the_prompt"),
+        pytest.param({"cached_tokens": 2000}, "usage_error_ratio", id="more_cached_than_asked"),
+        pytest.param({"total_tokens": 7}, "usage_error_ratio", id="a_total_that_is_no_sum"),
+        pytest.param({"first_token_s": 1.5}, "ttft_spread_ratio", id="two_slow_cells"),
+    ],
+)
+def test_one_reply_that_cannot_be_true_breaks_its_claim(reply: dict[str, Any], broken: str) -> None:
+    record = honest(30)
+    for number in (3, 14):  # two, since one slow cell is left out of the spread
+        record.turn("recall", number, statement("otter", CODES[0]), **reply)
+
+    assert Verdict.FAIL is measure(record.judged(), broken).verdict
+
+
+def test_second_turns_that_are_computed_again_break_two_claims() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("followup", 0, statement("drum", CODES[1]), cached_tokens=0, first_token_s=1.0)
+
+    judgement = record.judged()
+
+    assert Verdict.FAIL is measure(judgement, "followup_cached_ratio").verdict
+    assert Verdict.FAIL is measure(judgement, "followup_ttft_ratio").verdict
+
+
+def test_a_page_of_the_prefix_is_forgiven() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("followup", 0, statement("drum", CODES[1]), cached_tokens=1024 - 128)
+
+    assert 1.0 == measure(record.judged(), "followup_cached_ratio").value
+
+
+def test_a_server_that_reports_no_cached_tokens_leaves_the_cache_unknown() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, statement("otter", CODES[0]), cached_tokens=None)
+    record.turn("followup", 0, statement("drum", CODES[1]), cached_tokens=None)
+
+    judgement = record.judged()
+
+    assert Verdict.UNKNOWN is measure(judgement, "cold_cached_ratio").verdict
+    assert Verdict.UNKNOWN is measure(judgement, "followup_cached_ratio").verdict
+
+
+def test_the_table_has_a_row_for_each_turn_with_its_state() -> None:
+    record = honest(2)
+    record.turn("recall", 0, "no", finish_reason="length")
+    record.lost("recall", 1, alive=True)
+
+    table = record.judged().tables[0]
+    states = [row[table.header.index("state")] for row in table.rows]
+
+    assert ["right"] * 8 + ["truncated", "unanswered"] == states
