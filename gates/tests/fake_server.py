@@ -1,4 +1,4 @@
-"""A small server in the OpenAI dialect for tests of the harness: `python -m gates.tests.fake_server --port N`.
+"""A small server in the OpenAI dialect for harness tests: `python -m gates.tests.fake_server --port N`.
 
 Answers every chat with a fixed sentence that repeats the last word asked. Can be told to misbehave. Standard
 library only; knows nothing of models.
