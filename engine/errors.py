@@ -21,7 +21,7 @@ class EngineError(Exception):
     """Base of all errors that carry one clear message for a person: wrong, found, allowed, what to do."""
 
     status = 500
-    code = "engine_error"
+    code = "internal_error"
     retryable = False
 
 
@@ -39,8 +39,6 @@ class SettingError(EngineError):
 
 class NumericsError(EngineError):
     """Logits hold no usable number; only the request they belong to fails."""
-
-    code = "internal_error"
 
 
 class RequestError(EngineError):

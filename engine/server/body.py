@@ -1,0 +1,82 @@
+"""Reads a request body within its limits and decodes its JSON strictly.
+
+Owns the limits of size, time and nesting.  Knows nothing of what the members mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError
+
+MAX_DEPTH = 256
+
+
+async def read_body(request: Request, *, limit: int, timeout_s: float) -> bytes:
+    """All bytes of the body; `timeout_s` is the longest silence between two parts of it."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise BodyEncodingError(f"content-encoding is {encoding!r}; send the body uncompressed")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    total = 0
+    stream = aiter(request.stream())
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(stream), timeout_s)
+        except StopAsyncIteration:
+            return b"".join(parts)
+        except TimeoutError:
+            raise RequestError(f"no byte of the body came for {timeout_s:g} s", code="invalid_json") from None
+        total += len(part)
+        if total > limit:
+            raise _too_large(limit)
+        parts.append(part)
+
+
+def decode_object(body: bytes) -> Mapping[str, object]:
+    """The JSON object of a body; raises RequestError for anything else."""
+    if not body.strip():
+        raise _invalid("the body is empty")
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise _invalid(f"the body is not valid JSON: {str(error)[:200]}") from None
+    if not isinstance(value, dict):
+        raise _invalid(f"the body is a JSON {type(value).__name__}")
+    if _deeper_than(value, MAX_DEPTH):
+        raise _invalid(f"the body nests deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"the body exceeds {limit} bytes; send a shorter conversation")
+
+
+def _invalid(what: str) -> RequestError:
+    return RequestError(f"{what}; send one JSON object", code="invalid_json")
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for entry in level for child in _children(entry)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [child for child in value.values() if isinstance(child, dict | list)]
+    return [child for child in value if isinstance(child, dict | list)] if isinstance(value, list) else []

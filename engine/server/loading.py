@@ -1,0 +1,62 @@
+"""Loads a model file into a service: reader, tokenizer, runner, engine.
+
+Imports torch only when a model is really loaded.  Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from engine.chat.markers import Markers
+from engine.config import EngineSettings, Settings
+from engine.core import ModelRunner
+from engine.gguf.file import GGUFFile
+from engine.loop import Engine
+from engine.scheduler.scheduler import SchedulerLimits
+from engine.server.service import Service
+from engine.tokenizer import Tokenizer
+
+
+def load_service(path: Path, settings: Settings) -> Service:
+    """Load the model; raises ModelFileError when the file cannot be used."""
+    from engine.runner import Runner, Threads
+
+    file = GGUFFile.open(path)
+    tokenizer = Tokenizer.from_gguf(file)
+    threads = Threads(1, settings.engine.threads) if settings.engine.threads else None
+    runner = Runner(file, threads=threads)
+    context = min(settings.engine.context or runner.spec.context_length, runner.spec.context_length)
+    return assemble(runner, tokenizer, settings=settings, context=context, name=runner.spec.name or path.stem)
+
+
+def assemble(
+    runner: ModelRunner, tokenizer: Tokenizer, *, settings: Settings, context: int, name: str
+) -> Service:
+    """A service around any runner; `context` in tokens."""
+    return Service(
+        engine=Engine(runner, limits(settings.engine, context=context)),
+        tokenizer=tokenizer,
+        markers=Markers.of(tokenizer),
+        model_id=settings.server.model_id or model_id(name),
+        display_name=name,
+        context=context,
+    )
+
+
+def limits(settings: EngineSettings, *, context: int) -> SchedulerLimits:
+    """The scheduler's bounds from the settings."""
+    return SchedulerLimits(
+        context=context,
+        max_sequences=settings.max_sequences,
+        queue_depth=settings.queue_depth,
+        prefill_chunk=settings.prefill_chunk,
+        prefill_chunk_live=settings.prefill_chunk_live,
+        max_records=settings.cache_records,
+        max_record_bytes=settings.cache_mib * 2**20,
+    )
+
+
+def model_id(name: str) -> str:
+    """A model's name as an id: lower case, words joined by dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"

@@ -1,0 +1,97 @@
+"""Runs the server: the socket opens at once, the model loads beside it, signals drain it.
+
+Owns the process's life.  Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import uvicorn
+
+from engine.config import Settings
+from engine.errors import EngineError
+from engine.server.app import build_app
+from engine.server.service import Host, Service
+
+log = logging.getLogger("engine.server")
+MAX_HEADER_BYTES = 64 * 1024
+
+
+class Server:
+    """One server process; `load` makes the service, on a thread of its own."""
+
+    def __init__(self, settings: Settings, load: Callable[[], Service]) -> None:
+        self.host = Host()
+        self._settings = settings
+        self._load = load
+        self._failure: EngineError | None = None
+        app = build_app(self.host, settings.server, fingerprint=fingerprint())
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                host=settings.server.host,
+                port=settings.server.port,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                timeout_graceful_shutdown=int(settings.server.grace_s) + 1,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until a signal; raises what made the loading fail."""
+        loader = threading.Thread(target=self._fill, name="loader", daemon=True)
+        loader.start()
+        self._uvicorn.run()
+        self.host.drain()
+        loader.join()
+        if self._failure is not None:
+            raise self._failure
+        self.host.close(grace_s=0.0)
+
+    def stop(self) -> None:
+        """Ask the server to end; `run` returns soon after."""
+        self._uvicorn.should_exit = True
+
+    @property
+    def port(self) -> int | None:
+        """The port it listens on, once it does."""
+        servers = getattr(self._uvicorn, "servers", [])
+        return servers[0].sockets[0].getsockname()[1] if servers and servers[0].sockets else None
+
+    def _fill(self) -> None:
+        try:
+            service = self._load()
+        except EngineError as error:
+            self._failure = error
+            self.stop()
+            return
+        except Exception as error:
+            log.exception("event=load_failed")
+            self._failure = EngineError(f"the model cannot be loaded: {error}")
+            self.stop()
+            return
+        self.host.ready(service)
+        log.info("event=ready model=%s context=%d", service.model_id, service.context)
+
+
+def fingerprint() -> str:
+    """Names the build: package and version."""
+    try:
+        return f"sparkgate-{metadata.version('sparkgate')}"
+    except metadata.PackageNotFoundError:
+        return "sparkgate-checkout"
+
+
+def serve(path: Path, settings: Settings) -> None:
+    """Load the model file and serve it until a signal; EngineError when it cannot be loaded."""
+    from engine.server.loading import load_service
+
+    Server(settings, lambda: load_service(path, settings)).run()

@@ -1,0 +1,92 @@
+"""The loaded model as the server sees it, and the place where it appears once it is loaded.
+
+Owns the life cycle: loading, ready, draining.  Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.chat.markers import Markers
+from engine.chat.request import ChatRequest
+from engine.chat.template import encode_segments, render
+from engine.errors import ContextLengthError, NotReadyError
+from engine.loop import Engine
+from engine.tokenizer import Tokenizer
+
+Status = Literal["loading", "ok", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One loaded model behind its engine; `context` in tokens."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    markers: Markers
+    model_id: str
+    display_name: str
+    context: int
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end an answer: the end mark, and every mark that could only begin another turn."""
+        return frozenset({self.markers.eos, self.markers.bos, self.markers.user, self.markers.assistant})
+
+    def prompt_ids(self, chat: ChatRequest) -> tuple[int, ...]:
+        """The prompt's ids; raises ContextLengthError, for a hopelessly long text before it is encoded."""
+        segments = render(chat)
+        nbytes = sum(len(segment.text) for segment in segments)  # characters: never more than bytes
+        least = nbytes // self.tokenizer.longest_token_bytes
+        if least >= self.context:
+            raise ContextLengthError(prompt_tokens=least, context_tokens=self.context)
+        ids = tuple(encode_segments(self.tokenizer, segments))
+        if len(ids) >= self.context:
+            raise ContextLengthError(prompt_tokens=len(ids), context_tokens=self.context)
+        return ids
+
+
+@dataclass(slots=True)
+class Host:
+    """Holds the service from the moment it is loaded until the server drains."""
+
+    clock: Callable[[], float] = time.monotonic
+    created: int = field(default_factory=lambda: int(time.time()))
+    status: Status = "loading"
+    _service: Service | None = None
+    _ready_at: float = 0.0
+
+    def ready(self, service: Service) -> None:
+        """The model is loaded."""
+        self._ready_at = self.clock()
+        self._service = service
+        self.status = "ok"
+
+    def drain(self) -> None:
+        """Take no further requests."""
+        self.status = "draining"
+
+    def close(self, *, grace_s: float) -> None:
+        """Stop the engine, if there is one; open requests get `grace_s` to finish."""
+        self.drain()
+        if self._service is not None:
+            self._service.engine.close(grace_s=grace_s)
+
+    def now(self) -> int:
+        """Unix seconds, for the `created` of an answer."""
+        return int(time.time())
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the model was ready."""
+        return self.clock() - self._ready_at if self._service else 0.0
+
+    @property
+    def service(self) -> Service:
+        """The loaded model; raises NotReadyError before and after its time."""
+        if self.status != "ok" or self._service is None:
+            raise NotReadyError(f"the server is {self.status}; try again soon", retry_after_s=5)
+        return self._service
