@@ -187,6 +187,14 @@ class CacheView(Protocol):
         ...
 
 
+class LogitRows(Protocol):
+    """Anything NumPy can read as an array without a copy: an array, or a tensor in main memory."""
+
+    def __array__(self, dtype: Any = None) -> Any:
+        """The same memory as an array."""
+        ...
+
+
 class ModelRunner(Protocol):
     """Computes; decides nothing."""
 
@@ -194,6 +202,6 @@ class ModelRunner(Protocol):
         """An empty state."""
         ...
 
-    def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> Logits:
-        """Advance each state by its tokens; logits of each slice's last token, [B, V]."""
+    def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> LogitRows:
+        """Advance each state by its tokens; float32 logits of each slice's last token, [B, V]."""
         ...

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from engine.core import (
     Admission,
     CacheKind,
@@ -242,7 +244,7 @@ class Engine:
             return
         work = [(self._states[piece.sequence].cache, self._scheduler.tokens(piece)) for piece in slices]
         logits = self._attempt(
-            functools.partial(self._runner.step, work), tuple(piece.sequence for piece in slices)
+            lambda: np.asarray(self._runner.step(work)), tuple(piece.sequence for piece in slices)
         )
         if logits is None:
             return
