@@ -99,7 +99,7 @@ class _Judge:
         kept = self.baseline.measures if self.baseline else {}
         cells = graded + int(kept.get("needle.pooled_cells_count", 0))
         failed = failures + int(kept.get("needle.pooled_failures_count", 0))
-        bound = failure_bound(failed, cells) if cells else None
+        bound = failure_bound(failed, cells + self.missing(*FIRST_TURNS)) if cells else None
         return [
             self._measure("needle.pooled_cells_count", cells, graded),
             self._measure("needle.pooled_failures_count", failed, graded),
