@@ -118,7 +118,8 @@ class _Judge:
         warm = _known(paired, lambda case: _kept(case, before[case.cell]))
         longest = max((case.get("tier_tokens") for case in seconds), default=0)
         far = [case for case in paired if case.get("tier_tokens") == longest]
-        times = _known(far, lambda case: case.get("first_token_s") / before[case.cell].get("first_token_s"))
+        noise_s = self.settings.number("ttft_noise_s")
+        times = _known(far, lambda case: _time_left(case, before[case.cell], noise_s=noise_s))
         return [
             self._measure("needle.cold_cached_ratio", max(cold, default=None), len(cold)),
             self._measure("needle.followup_cached_ratio", min(warm, default=None), len(warm)),
@@ -213,6 +214,11 @@ def _kept(second: Case, first: Case) -> float:
     """The share of the first turn's prompt that the second turn took from the cache, a page forgiven."""
     kept = float(second.get("cached_tokens"))
     return min(1.0, (kept + PAGE_TOKENS) / int(first.get("prompt_tokens"))) if kept else 0.0
+
+
+def _time_left(second: Case, first: Case, *, noise_s: float) -> float:
+    """The first-token time of the second turn, less what the host may add, over that of the first."""
+    return float(max(0.0, second.get("first_token_s") - noise_s) / first.get("first_token_s"))
 
 
 def _tiers(cases: Sequence[Case]) -> list[flatness.Tier]:
