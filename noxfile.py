@@ -30,7 +30,7 @@ nox.options.error_on_external_run = True
 # --- the main job -----------------------------------------------------------------------------------------
 
 
-@nox.session(venv_backend="none", requires=["workshop", "desk"], default=False)
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
 def gates(session: nox.Session) -> None:
     """Judge the engine: profile `ci` on the embedded model (-- --profile NAME, -- --base-url URL)."""
     latest = ROOT / "reports" / "runs" / "latest"
@@ -39,7 +39,7 @@ def gates(session: nox.Session) -> None:
         inside(session, "workshop", "-m", "gates", "run", *session.posargs)
     finally:
         if latest.resolve() != before:  # there is a new record; the HTML page is extra and moves no verdict
-            inside(session, "desk", "-m", "gates", "report", success_codes=range(256))
+            inside(session, "workshop", "-m", "gates", "report", success_codes=range(256))
 
 
 @nox.session(venv_backend="none", requires=["workshop"])
@@ -145,7 +145,7 @@ def pins(session: nox.Session) -> None:
 @nox.session(reuse_venv=True, default=False)
 def workshop(session: nox.Session) -> None:
     """Build the environment of `gates`, `tests` and `types`: the project, editable, with torch."""
-    install(session, *PROJECT, *extra("gates"), *group("dev"))
+    install(session, *PROJECT, *extra("gates"), *extra("report"), *group("dev"))
 
 
 @nox.session(reuse_venv=True, default=False)
