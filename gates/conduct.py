@@ -66,7 +66,7 @@ def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
 def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> None:
     settings = drive.profile.table(gate.spec.name)
     plan = gate.plan(settings, seed=seed_of(drive.seed, gate.spec.name))
-    record.note("plan", cells=plan.cells, **_memory(drive.server))
+    record.note(room.PLANNED, cells=plan.cells, **_memory(drive.server))
     if not drive.server.alive():
         record.note(room.DIED, message="before this gate began")
         return

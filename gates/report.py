@@ -37,8 +37,8 @@ OUTSIDE = re.compile(
 )
 # Close the first screen when the reader opens a claim below it, so that the claim is in sight.
 FOLD = (
-    "<script>addEventListener('hashchange',()=>"
-    "{document.querySelector('#front details').open=!location.hash})</script>"
+    "<script>{const fold=()=>{document.querySelector('#front details').open=!location.hash};"
+    "addEventListener('hashchange',fold);fold()}</script>"
 )
 
 

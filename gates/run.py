@@ -24,10 +24,11 @@ from gates import conduct, outcome
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
 from gates.harness import baseline, launch, probe, provenance, record
-from gates.harness.client import Client, ClientError
+from gates.harness.client import Client
 from gates.harness.launch import Attached, Command, Launched, Server
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder
+from gates.harness.reply import ClientError
 from gates.harness.verdict import GateVerdict
 from gates.plugin import GatePlugin
 from gates.profile import Profile, nearest

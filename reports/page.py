@@ -44,7 +44,13 @@ STYLE = """
 #front .wide { overflow-x:auto; }
 @media (prefers-color-scheme: dark) { #front { --bad:#ff897d; --good:#7fd694; --odd:#f0bf6a; --line:#3a414b;
   --dim:#a2acb9; color:#e6e9ee; background:#1c2127; } }
-@media (max-width:640px) { #front { padding:14px; margin:0; border-radius:0; } }
+@media (max-width:640px) { #front { padding:14px; margin:0; border-radius:0; } #front h1 { font-size:21px; }
+  #front .claims tr { display:block; padding:6px 0; border-bottom:1px solid var(--line); }
+  #front .claims td { display:block; border:0; padding:1px 0; }
+  #front .claims tr:first-child { display:none; }
+  #front .claims td.number { display:inline-block; margin-right:14px; font-size:13px; }
+  #front .claims td.number::before { content:attr(data-name) " "; color:var(--dim); } }
+@media print { #front { max-width:none; padding:0; } body > :not(#front) { display:none; } }
 """
 
 
@@ -83,7 +89,7 @@ def _claims(record: Mapping[str, Any]) -> str:
     ]
     body = "".join(_claim(m, baseline=baseline) for _, m in rows)
     head = "".join(f"<th>{name}</th>" for name in names)
-    return _section("Claims", f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>')
+    return _section("Claims", f'<div class="wide claims"><table><tr>{head}</tr>{body}</table></div>')
 
 
 def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
@@ -94,7 +100,11 @@ def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
     numbers.append(str(measure["n"]))
     if baseline:
         numbers += [_value(measure["baseline"], unit), _change(measure)]
-    cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
+    names = ("value", "interval", "limit", "n", "baseline", "change")
+    cells = "".join(
+        f'<td class="number" data-name="{name}">{number}</td>'
+        for name, number in zip(names, numbers, strict=False)  # the last two names only with a baseline
+    )
     title = f"{_text(measure['title'])} <code>{_text(measure['id'])}</code>{note}"
     return f'<tr><td class="word {word}">{word.upper()}</td><td>{title}</td>{cells}</tr>'
 

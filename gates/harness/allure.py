@@ -40,14 +40,16 @@ UNITS = {
     "bytes": "B",
 }
 FINDINGS_SHOWN = 20
+LOG_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a gate ran, in milliseconds of Unix time."""
+    """When a gate ran, in milliseconds of Unix time, and how many cells it had planned."""
 
     start: int
     stop: int
+    cells: int | None = None
 
 
 def write(folder: RunFolder, verdict: RunVerdict) -> None:
@@ -63,6 +65,7 @@ def write(folder: RunFolder, verdict: RunVerdict) -> None:
     write_whole(target / "environment.properties", environment(verdict))
     write_whole(target / "categories.json", json.dumps(list(CATEGORIES), indent=1) + "\n")
     write_json(target / "executor.json", executor(folder, verdict))
+    write_json(target / "gates-globals.json", globals_of(folder, verdict))
 
 
 def performance(measures: Iterable[tuple[Measure, Span]]) -> list[dict[str, Any]]:
@@ -100,6 +103,15 @@ def executor(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
     }
 
 
+def globals_of(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
+    """What belongs to the run and to no claim: its record, the end of the server's log, why it is no pass."""
+    files = [_attach(folder, "run.json", "run.json", "application/json", folder.run_json.read_text())]
+    if folder.server_log.is_file():
+        tail = folder.server_log.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+        files.append(_attach(folder, "server.log", "end of the server's log", "text/plain", tail))
+    return {"attachments": files, "errors": [{"message": reason} for reason in verdict.reasons]}
+
+
 def as_csv(table: Table) -> str:
     """A table as CSV with a header line."""
     out = io.StringIO()
@@ -115,9 +127,13 @@ def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span:
         _attach(folder, f"{gate.name}-{t.name}.csv", t.name, "text/csv", as_csv(t))
         for t in gate.judgement.tables
     ]
-    for measure in gate.judgement.measures:
+    for place, measure in enumerate(gate.judgement.measures):
         found = [finding for finding in gate.judgement.findings if finding.measure == measure.id]
-        result = _result(folder.path.name, verdict, spec, gate, measure, span)
+        # The first claim carries the gate's time; the others follow it, in order, when it has been driven.
+        start = span.start if place == 0 else span.stop + place
+        result = _result(
+            folder.path.name, verdict, spec, gate, measure, Span(start, span.stop + place, span.cells)
+        )
         result["attachments"] = shared + _finding_files(folder, measure, found)
         write_json(folder.allure / f"{result['uuid']}-result.json", result)
 
@@ -179,6 +195,8 @@ def _parameters(measure: Measure) -> list[dict[str, Any]]:
 def _steps(gate: GateVerdict, measure: Measure, span: Span, status: str) -> list[dict[str, Any]]:
     asked = gate.operations
     steps = []
+    if span.cells is not None:
+        steps.append(_step(f"plan: {span.cells} cells", "passed", span.start, span.start))
     if asked:
         counts = ", ".join(f"{number} {name}" for name, number in asked.items())
         steps.append(_step(f"drive: {counts}", "passed", span.start, span.stop))
@@ -236,4 +254,5 @@ def _span(folder: RunFolder, run: Mapping[str, Any], gate: GateVerdict) -> Span:
     started = next(history.notes(events, room.STARTED), None)
     begun = datetime.fromisoformat(run["started_utc"]).timestamp()
     start = int(float(started.get("unix_s", begun) if started else begun) * 1000)
-    return Span(start, start + int(gate.seconds * 1000))
+    planned = next(history.notes(events, room.PLANNED), None)
+    return Span(start, start + int(gate.seconds * 1000), planned.get("cells") if planned else None)

@@ -26,7 +26,8 @@ from gates.harness.client import Client
 
 HOST = "127.0.0.1"
 TAIL_BYTES = 16_384
-POLL_S = 0.1
+POLL_S = 0.05
+SETTLE_S = 1.0  # what a killed process may take to leave the table
 
 
 class Server(Protocol):
@@ -192,7 +193,7 @@ class Launched:
         return True
 
     def _leftovers(self, family: list[psutil.Process]) -> tuple[str, ...]:
-        _wait_all_gone(family, 2.0)
+        _wait_all_gone(family, SETTLE_S)
         left = [f"process {process.pid} ({_name(process)})" for process in family if _runs(process)]
         for process in family:  # named above as left behind, then ended: the next run starts clean
             with contextlib.suppress(psutil.Error):

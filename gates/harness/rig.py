@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gates.errors import ServerDied
-from gates.harness.client import NOTHING, Client, ClientError, CutShort, Gone, Message, Reply
+from gates.harness.client import Client, Message
 from gates.harness.history import History
+from gates.harness.reply import NOTHING, ClientError, CutShort, Gone, Reply
 
 
 class Progress(Protocol):

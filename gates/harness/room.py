@@ -26,6 +26,7 @@ from gates.profile import Settings
 from gates.registry import GateSpec
 
 STARTED = "drive_started"
+PLANNED = "plan"
 DIED = "server_died"
 STUCK = "server_stuck"
 FINISHED = "drive_finished"

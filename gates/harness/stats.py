@@ -74,7 +74,10 @@ def mcnemar(worse: int, better: int) -> float:
     n = worse + better
     if n == 0:
         return 1.0
-    ways = sum(math.comb(n, i) for i in range(worse, n + 1))
+    term = ways = math.comb(n, worse)
+    for i in range(worse, n):  # each binomial coefficient from the one before: exact, and fast for thousands
+        term = term * (n - i) // (i + 1)
+        ways += term
     return float(Fraction(ways, 2**n))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gates.errors import UsageError
-from gates.harness.client import Reply
+from gates.harness.reply import Reply
 from gates.harness.rig import Rig
 from gates.needle import text
 from gates.needle.hay import Hay, open_hay

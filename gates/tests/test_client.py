@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gates.harness import launch
-from gates.harness.client import (
-    Client,
+from gates.harness.client import Client
+from gates.harness.reply import (
     CutShort,
     DeadlinePassed,
     Gone,

@@ -10,8 +10,9 @@ import pytest
 
 from gates.errors import ServerDied, UsageError
 from gates.harness import history, room
-from gates.harness.client import Client, ClientError, CutShort, DeadlinePassed, Gone, Refused
+from gates.harness.client import Client
 from gates.harness.history import Event, History
+from gates.harness.reply import ClientError, CutShort, DeadlinePassed, Gone, Refused
 from gates.harness.rig import Rig
 from gates.harness.room import Room
 from gates.harness.verdict import Judgement, Measure, Verdict
@@ -108,6 +109,12 @@ def rig_with(tmp_path: Path, error: ClientError, alive: Callable[[], bool]) -> R
 
     client.chat = chat  # type: ignore[assignment,method-assign]  # only what becomes of the request is tested
     return Rig(client, History(tmp_path / "h.jsonl"), Silent(), alive, None, 4096)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for a dying server is never what is tested here."""
+    monkeypatch.setattr("gates.harness.rig.time.sleep", lambda _: None)
 
 
 def ask(rig: Rig) -> None:

@@ -72,7 +72,7 @@ def test_the_record_says_what_was_judged(echo_profile: Profile, model_file: Path
     ("fault", "after", "code", "verdict"),
     [
         pytest.param("refuses", 2, ExitCode.FAIL, "fail", id="wrong_answers"),
-        pytest.param("cut", 1, ExitCode.FAIL, "fail", id="streams_that_stop"),
+        pytest.param("cut", 3, ExitCode.FAIL, "fail", id="streams_that_stop"),
         pytest.param("dies", 2, ExitCode.UNKNOWN, "unknown", id="death_within_a_gate"),
         pytest.param("ends_at_once", 0, ExitCode.INFRASTRUCTURE, "unknown", id="no_start"),
         pytest.param("leaves_child", 0, ExitCode.FAIL, "fail", id="a_process_left_behind"),

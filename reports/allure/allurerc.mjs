@@ -54,7 +54,6 @@ export default defineConfig({
         layout: [
           { type: "currentStatus", title: "Now" },
           { type: "statusDynamics", title: "Runs" },
-          { type: "statusTransitions" },
           { type: "testResultSeverities" },
           { type: "durationDynamics" },
         ],
