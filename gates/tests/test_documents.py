@@ -186,3 +186,24 @@ def test_subcommands_that_documents_name_exist(module: str) -> None:
 
     assert 0 == shown.returncode, shown.stderr
     assert set() == {name for name in named if not re.search(rf"\b{name}\b", shown.stdout)}
+
+
+@pytest.mark.parametrize(
+    ("program", "pattern"),
+    [
+        pytest.param("engine", r"bin/engine ([a-z]+)(.*)", id="engine"),
+        pytest.param("gates", r"nox -s (gates|judge|report|tag|baseline) -- (.*)", id="gates"),
+    ],
+)
+def test_options_that_the_readme_uses_exist(program: str, pattern: str) -> None:
+    used: dict[str, set[str]] = {}
+    for command, rest in re.findall(pattern, read("README.md")):
+        command = command.replace("gates", "run")  # the session's name of the command
+        used.setdefault(command, set()).update(re.findall(r"(?<=\s)--[a-z-]+", f" {rest}"))
+
+    assert used
+    for command, options in used.items():
+        words = [sys.executable, "-m", program, command, "--help"]
+        shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT).stdout
+
+        assert set() == {option for option in options if option not in shown}, command
