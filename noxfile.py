@@ -106,7 +106,7 @@ def tag(session: nox.Session) -> None:
 def oracle(session: nox.Session) -> None:
     """Compare the engine with the transformers library on random weights (own environment)."""
     install(session, *PROJECT, *group("oracle"))
-    session.run("python", "-m", "pytest", "-m", "oracle", *session.posargs, "engine/tests")
+    session.run("python", "-m", "pytest", "-m", "oracle", *session.posargs, "engine/tests/oracle")
 
 
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
