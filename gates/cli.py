@@ -43,6 +43,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except Exception:  # a fault of the harness must never look like a broken claim, whose exit code is 1
+        console.print_exception()
+        return ExitCode.INFRASTRUCTURE
     return result if isinstance(result, int) else ExitCode.PASS
 
 
@@ -77,7 +80,8 @@ def run(
         api_key=os.environ.get("SPARKGATE_API_KEY"),
     )
     runner.chosen(request)
-    _print_plan(request.profile, only, as_json=False)
+    whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
+    _print_plan(request.profile, only, claims=whole)
     return runner.run(request, Console())
 
 
@@ -157,10 +161,12 @@ def _profile(name: str) -> profile.Profile:
     return profile.load(name)
 
 
-def _print_plan(chosen: profile.Profile, only: tuple[str, ...], *, as_json: bool) -> None:
+def _print_plan(
+    chosen: profile.Profile, only: tuple[str, ...], *, claims: bool = True, as_json: bool = False
+) -> None:
     from gates import planning
 
-    planning.show(chosen, only, Console(), as_json=as_json)
+    planning.show(chosen, only, Console(), claims=claims, as_json=as_json)
 
 
 def _data() -> Path | None:

@@ -6,6 +6,7 @@ judged again without a server. Knows no particular gate, and nothing of pytest a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 import traceback
@@ -15,17 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from gates import registry
-from gates.errors import ServerDied
+from gates.errors import DriveStopped
 from gates.harness import baseline, history, probe, room
 from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.launch import Server
-from gates.harness.record import RunFolder
+from gates.harness.record import RunFolder, write_whole
+from gates.harness.reply import ClientError
 from gates.harness.rig import Progress, Rig
 from gates.harness.room import Room
 from gates.harness.verdict import GateVerdict, Judgement, RunVerdict, Verdict, counts, measured, spec_of
 from gates.profile import Profile, Settings
 from gates.registry import GateSpec
+
+HEALTH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,10 @@ def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
         record.note(room.STARTED, unix_s=round(time.time(), 3), seed=seed_of(drive.seed, spec.name))
         try:
             _drive(drive, room.load(spec), record, progress)
-        except ServerDied:
-            pass  # the rig has noted it, with the request during which it happened
+        except DriveStopped:
+            pass  # the rig has noted why, with the request during which it happened
         except KeyboardInterrupt:
-            record.note(room.BROKE, message="interrupted")
+            record.note(room.INTERRUPTED)
             raise
         except Exception as error:  # the step boundary: whatever breaks in a room makes this gate unknown
             where = traceback.format_exception(error)[-6:]
@@ -73,7 +77,11 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
     progress.cells(plan.cells)
     server = drive.profile.table("server")
     deadline = server.number("request_seconds")
+    budget_s = settings.number("budget_minutes") * 60
     with Client(drive.server.base_url, deadline_s=deadline, api_key=drive.api_key) as client:
+        if not client.healthy(timeout_s=HEALTH_S):
+            record.note(room.STUCK, message=f"/health did not answer within {HEALTH_S:g} s before it began")
+            return
         rig = Rig(
             client=client,
             history=record,
@@ -81,8 +89,18 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
             alive=drive.server.alive,
             data=drive.data,
             context_tokens=server.count("context_tokens"),
+            stop_at_s=time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio"),
         )
-        gate.drive(plan, rig)
+        try:
+            gate.drive(plan, rig)
+        finally:
+            _keep_metrics(client, drive.folder.metrics(gate.spec.name))
+
+
+def _keep_metrics(client: Client, path: Path) -> None:
+    """Keep what the server counts of itself at the end of a gate; a server without `/metrics` keeps none."""
+    with contextlib.suppress(ClientError):
+        write_whole(path, client.metrics())
 
 
 def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVerdict:

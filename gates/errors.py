@@ -5,7 +5,9 @@ GateError                    anything the harness tells a person in one message
 ├── InfrastructureError      the host or the server under test could not be used (exit 4)
 │   └── LaunchError          the server did not start, or did not become healthy in time
 ├── CheckError               a check was given something it cannot judge (verdict unknown)
-└── ServerDied               the server under test is gone; the rest of the run is unknown
+└── DriveStopped             a gate cannot be driven to its end; what is not known yet stays unknown
+    ├── ServerDied           the server under test is gone
+    └── GivenUp              the server leaves request after request without an answer, or time is used up
 
 It knows nothing of HTTP: what can go wrong in one request lives in `harness/client.py`.
 """
@@ -52,5 +54,13 @@ class CheckError(GateError):
     """A check cannot judge what it was given; the claim becomes unknown."""
 
 
-class ServerDied(GateError):  # noqa: N818  named for the event, as it appears in the history
-    """The server under test no longer runs or no longer answers `/health`."""
+class DriveStopped(GateError):  # noqa: N818  named for the event, as it appears in the history
+    """A gate stops before its end; the history says why."""
+
+
+class ServerDied(DriveStopped):
+    """The server under test no longer runs, or nobody listens there any more."""
+
+
+class GivenUp(DriveStopped):
+    """Going on would only wait: three requests in a row without an answer, or far over the time budget."""

@@ -46,13 +46,13 @@ def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
     return {}
 
 
-def show(profile: Profile, only: tuple[str, ...], console: Console, *, as_json: bool) -> None:
+def show(profile: Profile, only: tuple[str, ...], console: Console, *, claims: bool, as_json: bool) -> None:
     """Print the plan as text or JSON."""
     content = plan(profile, only)
     if as_json:
         console.print_json(data=content)
         return
-    for line in _lines(content):
+    for line in _lines(content, claims=claims):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -79,7 +79,7 @@ def _gate(profile: Profile, spec: GateSpec, last: float | None) -> dict[str, Any
     }
 
 
-def _lines(content: Mapping[str, Any]) -> list[str]:
+def _lines(content: Mapping[str, Any], *, claims: bool) -> list[str]:
     budget = sum(gate["budget_minutes"] for gate in content["gates"])
     lines = [
         f"plan of profile {content['profile']}: {len(content['gates'])} gate(s), "
@@ -88,9 +88,13 @@ def _lines(content: Mapping[str, Any]) -> list[str]:
     ]
     for gate in content["gates"]:
         last = "" if gate["last_minutes"] is None else f", took {gate['last_minutes']:g} min the last time"
-        lines.append(f"  {gate['title']}: {gate['cells']} cells, budget {gate['budget_minutes']:g} min{last}")
-        lines += [
-            f"    {'>=' if c['better'] == 'higher' else '<='} {c['limit']:<6g} {c['title']}"
-            for c in gate["claims"]
-        ]
+        counts = f"{len(gate['claims'])} claims, {gate['cells']} cells"
+        lines.append(f"  {gate['title']}: {counts}, budget {gate['budget_minutes']:g} min{last}")
+        if claims:
+            lines += [_claim_line(claim) for claim in gate["claims"]]
     return lines
+
+
+def _claim_line(claim: Mapping[str, Any]) -> str:
+    sign = ">=" if claim["better"] == "higher" else "<="
+    return f"    {sign} {claim['limit']:<6g} {claim['title']}"

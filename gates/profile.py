@@ -29,6 +29,7 @@ RUN_KEYS = (
     Key("seed", "count"),
     Key("model", "text"),
     Key("selection", "switch"),
+    Key("give_up_ratio", "number"),
     *registry.RUN.all_keys(),
 )
 SERVER_KEYS = (

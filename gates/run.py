@@ -96,7 +96,7 @@ def run(request: Request, console: Console) -> ExitCode:
     baseline.adopt(folder, run_record["model"], request.profile.name)
     try:
         with _signals_interrupt(), Board(console) as board:
-            run_record |= _drive_all(request, gates, model, folder, board)
+            _drive_all(request, gates, model, folder, board, run_record)
     except KeyboardInterrupt:
         run_record |= {"state": INTERRUPTED}
     except InfrastructureError as error:
@@ -130,22 +130,24 @@ def _first_record(
 
 
 def _drive_all(
-    request: Request, gates: list[GateSpec], model: Path | None, folder: RunFolder, board: Board
-) -> dict[str, Any]:
-    """Start the server, drive every gate through pytest, end the server; what to add to the run's record."""
+    request: Request,
+    gates: list[GateSpec],
+    model: Path | None,
+    folder: RunFolder,
+    board: Board,
+    found: dict[str, Any],
+) -> None:
+    """Start the server, drive every gate through pytest, end the server; adds to the record."""
     board.say(
         f"run {folder.path.name}: profile {request.profile.name}, {len(gates)} gate(s), starting the server"
     )
     with _server(request, model, folder) as server:
-        models = _loaded_models(server, request.api_key)
-        seed = request.profile.seed if request.seed is None else request.seed
-        drive = Drive(request.profile, folder, server, seed, request.data, request.api_key)
-        state, error = _pytest(drive, gates, board)
-        left = server.stop()
-    found: dict[str, Any] = {"state": state, "leftover": list(left)}
-    if error:
-        found["error"] = error
-    return found | {"served_models": models}
+        found["served_models"] = _loaded_models(server, request.api_key)
+        drive = Drive(request.profile, folder, server, found["seed"], request.data, request.api_key)
+        try:
+            found["state"], found["error"] = _pytest(drive, gates, board)
+        finally:
+            found["leftover"] = list(server.stop())
 
 
 def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[str, str]:

@@ -127,6 +127,10 @@ def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span:
         _attach(folder, f"{gate.name}-{t.name}.csv", t.name, "text/csv", as_csv(t))
         for t in gate.judgement.tables
     ]
+    metrics = folder.metrics(gate.name)
+    if metrics.is_file():
+        text = metrics.read_text(encoding="utf-8", errors="replace")
+        shared.append(_attach(folder, f"{gate.name}-metrics.txt", "server's metrics", "text/plain", text))
     for place, measure in enumerate(gate.judgement.measures):
         found = [finding for finding in gate.judgement.findings if finding.measure == measure.id]
         # The first claim carries the gate's time; the others follow it, in order, when it has been driven.

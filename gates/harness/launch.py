@@ -70,7 +70,7 @@ class Command:
 
 def engine_command() -> Command:
     """The engine of this repository, under the Python that runs the gates."""
-    words = ("-m", "engine.cli", "serve", "--model", "{model}", "--port", "{port}", "--context", "{context}")
+    words = ("-m", "engine", "serve", "--model", "{model}", "--port", "{port}", "--context", "{context}")
     return Command((sys.executable, *words))
 
 

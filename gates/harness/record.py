@@ -71,6 +71,10 @@ class RunFolder:
         """The history of one gate."""
         return self.path / gate / "history.jsonl"
 
+    def metrics(self, gate: str) -> Path:
+        """What the server counted of itself at the end of one gate."""
+        return self.path / gate / "metrics.txt"
+
     def read_run(self) -> dict[str, Any]:
         """The content of `run.json`; UsageError when this is not the folder of a run."""
         try:

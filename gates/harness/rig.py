@@ -6,13 +6,14 @@ the liveness question after a lost request. Knows nothing of what is asked or ho
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gates.errors import ServerDied
+from gates.errors import GivenUp, ServerDied
 from gates.harness.client import Client, Message
 from gates.harness.history import History
 from gates.harness.reply import NOTHING, ClientError, CutShort, Gone, Reply
@@ -41,6 +42,7 @@ class Rig:
     alive: Callable[[], bool]
     data: Path | None  # the folder of SPARKGATE_DATA, if it is set
     context_tokens: int
+    stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
     lost_in_a_row: int = 0
 
     def chat(
@@ -59,9 +61,11 @@ class Rig:
     ) -> Reply | None:
         """One chat request, recorded: `fields` go on the invoke, the reply on its end.
 
-        Returns None when there is no usable reply. Raises ServerDied when the server is gone, or when it left
-        three requests in a row without an answer: going on would only wait for more deadlines.
+        Returns None when there is no usable reply. Raises ServerDied when the server is gone, GivenUp when it
+        left three requests in a row without an answer or the gate is far over its budget.
         """
+        if time.monotonic() > self.stop_at_s:
+            raise self._given_up("the gate had used up many times its budget")
         op = self.history.invoke(what, client=client, **fields)
         try:
             reply = self.client.chat(
@@ -93,10 +97,11 @@ class Rig:
             self.history.note("server_died", during=op, message=str(error))
             raise ServerDied(f"the server under test died during '{what}': {error}")
         if self.lost_in_a_row >= LOST_IN_A_ROW:
-            self.history.note(
-                "server_stuck", during=op, message=f"{self.lost_in_a_row} requests without an answer"
-            )
-            raise ServerDied(f"the server left {self.lost_in_a_row} requests in a row without an answer")
+            raise self._given_up(f"the server left {self.lost_in_a_row} requests in a row without an answer")
+
+    def _given_up(self, message: str) -> GivenUp:
+        self.history.note("server_stuck", message=message)
+        return GivenUp(message)
 
     def _alive_after(self, error: ClientError) -> bool:
         """Ask for a second after a lost connection: a dying process closes its sockets before it is gone."""

@@ -31,6 +31,7 @@ DIED = "server_died"
 STUCK = "server_stuck"
 FINISHED = "drive_finished"
 BROKE = "drive_broke"
+INTERRUPTED = "interrupted"
 
 
 class Plan(Protocol):
@@ -100,6 +101,8 @@ def unfinished(events: Sequence[Event]) -> str:
         return f"the gate was given up: {stuck.get('message', '')}"
     for broke in notes(events, BROKE):
         return f"the harness broke while it drove the gate ({broke.get('message', '')})"
+    if any(notes(events, INTERRUPTED)):
+        return "the run was interrupted before the gate had finished"
     if not any(notes(events, FINISHED)):
         return "the record stops before the gate had finished"
     never = never_answered(events)

@@ -39,6 +39,7 @@ def echo_tables(**changes: object) -> dict[str, dict[str, object]]:
         "budget_minutes": 1,
         "max_budget_ratio": 1.0,
         "max_leftover_count": 0,
+        "give_up_ratio": 5,
     }
     server: dict[str, object] = {
         "context_tokens": 4096,

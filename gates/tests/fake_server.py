@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
             self._json(200 if ready else 503, {"status": "ok" if ready else "loading"})
         elif self.path == "/v1/models":
             self._json(200, {"object": "list", "data": [{"id": "fake", "context_length": 4096}]})
+        elif self.path == "/metrics":
+            self._send(200, "text/plain", f"asked_total {self.server.asked}\n".encode())
         else:
             self._json(404, {"error": {"message": "no such path", "code": "not_found"}})
 
@@ -67,9 +69,11 @@ class Handler(BaseHTTPRequestHandler):
         """Stay silent."""
 
     def _json(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
+        self._send(status, "application/json", json.dumps(body).encode())
+
+    def _send(self, status: int, kind: str, data: bytes) -> None:
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -56,6 +56,18 @@ def test_wrong_usage_is_one_message_and_exit_2(
     assert "Traceback" not in said
 
 
+def test_a_bug_of_the_harness_never_looks_like_a_broken_claim(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(planning, "show", broken)
+
+    assert ExitCode.INFRASTRUCTURE == cli.main(["plan"])
+    assert "ZeroDivisionError: by nothing" in capsys.readouterr().err
+
+
 def test_a_data_folder_that_is_not_there_is_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gates.errors import ServerDied, UsageError
+from gates.errors import GivenUp, ServerDied, UsageError
 from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import Event, History
@@ -108,7 +109,7 @@ def rig_with(tmp_path: Path, error: ClientError, alive: Callable[[], bool]) -> R
         raise error
 
     client.chat = chat  # type: ignore[assignment,method-assign]  # only what becomes of the request is tested
-    return Rig(client, History(tmp_path / "h.jsonl"), Silent(), alive, None, 4096)
+    return Rig(client, History(tmp_path / "h.jsonl"), Silent(), alive, None, 4096, stop_at_s=math.inf)
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +151,16 @@ def test_three_lost_requests_in_a_row_end_the_gate(tmp_path: Path) -> None:
     ask(rig)
     ask(rig)
 
-    with pytest.raises(ServerDied, match="3 requests in a row"):
+    with pytest.raises(GivenUp, match="3 requests in a row"):
         ask(rig)
     assert room.STUCK == history.read(tmp_path / "h.jsonl")[-1].what
+
+
+def test_a_gate_far_over_its_budget_is_given_up_before_the_next_request(tmp_path: Path) -> None:
+    rig = rig_with(tmp_path, DeadlinePassed("late"), lambda: True)
+    rig.stop_at_s = 0.0
+
+    with pytest.raises(GivenUp, match="many times its budget"):
+        ask(rig)
+    (note,) = history.read(tmp_path / "h.jsonl")
+    assert room.STUCK == note.what

@@ -96,12 +96,13 @@ def test_a_server_that_hangs_is_given_up_after_three_lost_requests(model_file: P
 
     assert ExitCode.UNKNOWN == code
     assert {"asked": 3, "answered": 0, "failed": 0, "lost": 3} == verdict_of(folder)["gates"][0]["operations"]
-    assert "3 requests without an answer" in verdict_of(folder)["reasons"][0]
+    assert "3 requests in a row without an answer" in verdict_of(folder)["reasons"][0]
 
 
 @pytest.mark.usefixtures("echo_gate")
 def test_a_run_over_its_budget_says_so_and_still_passes(model_file: Path) -> None:
     tables = echo_tables(budget_minutes=1e-6)
+    tables["run"]["give_up_ratio"] = 1e9
     code, folder, said = do(checked("echo", tables, ""), model_file)
     budget = verdict_of(folder)["gates"][1]["measures"][1]
 
@@ -141,6 +142,22 @@ def test_a_running_server_is_judged_by_its_address(echo_profile: Profile, tmp_pa
     assert [("run.budget_ratio", "pass")] == [
         (measure["id"], measure["verdict"]) for measure in verdict_of(folder)["gates"][1]["measures"]
     ]
+
+
+def test_what_the_server_counts_is_kept_with_each_gate(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+
+    assert "asked_total 4\n" == folder.metrics("echo").read_text()
+
+
+def test_a_gate_far_over_its_budget_is_given_up(model_file: Path, echo_gate: object) -> None:
+    del echo_gate
+    tables = echo_tables()
+    tables["run"]["give_up_ratio"] = 0
+    code, folder, _ = do(checked("echo", tables, ""), model_file)
+
+    assert ExitCode.UNKNOWN == code
+    assert "many times its budget" in verdict_of(folder)["reasons"][0]
 
 
 def test_a_bug_in_a_check_is_unknown_and_names_its_place(
@@ -271,7 +288,6 @@ def test_an_interrupt_ends_the_server_and_keeps_the_record(tmp_path: Path, which
 
     assert ExitCode.INTERRUPTED == process.returncode
     assert rest.rstrip().splitlines()[-1].startswith("UNKNOWN")
-    assert ("interrupted", "the run was interrupted") == (
-        folder.read_run()["state"],
-        verdict_of(folder)["reasons"][0],
-    )
+    assert ("interrupted", []) == (folder.read_run()["state"], folder.read_run()["leftover"])
+    assert "the run was interrupted" == verdict_of(folder)["reasons"][0]
+    assert "the run was interrupted before the gate had finished" in verdict_of(folder)["reasons"][1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gates import profile, registry
-from gates.errors import ServerDied
+from gates.errors import DriveStopped
 from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import History
@@ -88,7 +88,7 @@ def judged(fault: str, folder: Path, *, cells: int = 4, deadline_s: float = 20.0
         try:
             gate.drive(gate.plan(settings(cells), seed=7), rig)
             record.note(room.FINISHED)
-        except ServerDied:
+        except DriveStopped:
             pass
         finally:
             if isinstance(backend, Hangs):
