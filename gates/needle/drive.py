@@ -18,11 +18,9 @@ from gates.needle import text
 from gates.needle.hay import Hay, open_hay
 from gates.needle.plan import Cell, NeedlePlan
 from gates.needle.prose import prose
-from gates.needle.sizing import Ruler, cut, pieces, turned
+from gates.needle.sizing import Ruler, Scale, cut, pieces, turned
 
-REPLY_TOKENS: Final = (
-    256  # three sentences need about sixty; a model that talks on is told apart from one that is cut
-)
+REPLY_TOKENS: Final = 256  # three sentences need about sixty
 ATTEMPTS: Final = 3
 PROBE_CHARACTERS: Final = (400, 6000)
 CONTINUE: Final = "Continue this text: "
@@ -63,7 +61,7 @@ class _Asker:
         self._plan = plan
         self._rig = rig
         self._hay = hay
-        self._ruler = Ruler(10.0, 1.1)  # a start for servers that report no usage
+        self._scale = Scale(Ruler(10.0, 1.1))  # a start for servers that report no usage
 
     def calibrate(self) -> None:
         """Learn tokens per piece from a short and a longer text that no cell uses."""
@@ -74,7 +72,7 @@ class _Asker:
             if reply and reply.usage.prompt_tokens:
                 points.append((pieces(message), reply.usage.prompt_tokens))
         if len(points) == len(PROBE_CHARACTERS):
-            self._ruler = Ruler.from_probes(points[0], points[1])
+            self._scale = Scale(Ruler.from_probes(points[0], points[1]))
         self._converse()
 
     def _converse(self) -> None:
@@ -91,24 +89,24 @@ class _Asker:
 
     def ask(self, cell: Cell) -> None:
         """Both turns of a cell; the first again while its length is off and attempts are left."""
-        wanted = float(cell.tier_tokens)
+        ruler = self._scale.ruler
         for attempt in range(1, ATTEMPTS + 1):
-            message = self._message(cell, wanted, again=attempt > 1)
+            message = self._message(cell, ruler, again=attempt > 1)
             reply = self._first_turn(cell, message, attempt)
             if reply is None:
                 return
-            prompt_tokens = reply.usage.prompt_tokens
-            if prompt_tokens:
-                self._ruler = self._ruler.corrected(pieces(message), prompt_tokens)
-            missed = abs((prompt_tokens or cell.tier_tokens) - cell.tier_tokens)
+            prompt_tokens = reply.usage.prompt_tokens or cell.tier_tokens
+            ruler = ruler.corrected(pieces(message), prompt_tokens)
+            self._scale.learn(pieces(message), prompt_tokens)
+            missed = abs(prompt_tokens - cell.tier_tokens)
             if missed <= self._plan.length_tolerance * cell.tier_tokens or attempt == ATTEMPTS:
                 self._second_turn(cell, message, reply, attempt)
                 return
 
-    def _message(self, cell: Cell, wanted_tokens: float, *, again: bool) -> str:
-        """The user message whose expected prompt tokens are the wanted ones."""
+    def _message(self, cell: Cell, ruler: Ruler, *, again: bool) -> str:
+        """The user message that has the tier's prompt tokens by this ruler."""
         frame = pieces(cell.message(""))
-        hay = cut(self._hay.sentences(cell.hay_seed), self._ruler.pieces(wanted_tokens) - frame)
+        hay = cut(self._hay.sentences(cell.hay_seed), ruler.pieces(cell.tier_tokens) - frame)
         return cell.message(turned(hay) if again else hay)
 
     def _first_turn(self, cell: Cell, message: str, attempt: int) -> Reply | None:

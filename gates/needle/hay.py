@@ -1,23 +1,18 @@
-"""The text that hides the needles: generated prose, or a novel from the data folder, begun at a seeded place.
+"""The text that hides the needles: generated prose, or a novel begun at a seeded place.
 
-Owns where hay comes from and that it is the right file; knows nothing of tokens and needles.
+Owns how either becomes an endless row of sentences; knows nothing of tokens and needles.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
-from gates.errors import UsageError
-from gates.needle import text
+from gates.needle import novel, text
 from gates.needle.plan import HayKind
 from gates.needle.prose import random_for, sentences
-
-NOVEL: Final = "haystack/war_and_peace_maude.txt"
-NOVEL_SHA256: Final = "237b95785cda5bf4ff87b19b680c6b6e7497afe56d72b568968d80ee9a233a79"
 
 
 class Hay(Protocol):
@@ -59,24 +54,7 @@ def _gap(whole: str, end: int) -> str:
 
 
 def open_hay(kind: HayKind, data: Path | None) -> Hay:
-    """The hay of a profile; `data` is the folder of SPARKGATE_DATA.  UsageError says what is missing."""
+    """The hay of a profile; `data` is the folder of SPARKGATE_DATA.  UsageError when it is not there."""
     if kind == "prose":
         return Prose()
-    return Novel(read_novel(data))
-
-
-def read_novel(data: Path | None) -> str:
-    """The text of the novel, checked by its digest; UsageError when it is not there or not that text."""
-    if data is None:
-        raise UsageError(
-            f"this profile hides its needles in a novel; set SPARKGATE_DATA to the folder that holds {NOVEL}"
-            f" (sha256 {NOVEL_SHA256})"
-        )
-    path = data / NOVEL
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}; SPARKGATE_DATA must name the folder that holds {NOVEL}")
-    raw = path.read_bytes()
-    found = hashlib.sha256(raw).hexdigest()
-    if found != NOVEL_SHA256:
-        raise UsageError(f"{path} has sha256 {found}, wanted is {NOVEL_SHA256}; put the right text there")
-    return raw.decode("utf-8")
+    return Novel(novel.read_novel(data))

@@ -45,9 +45,25 @@ class Ruler:
         return max(0, round((tokens - self.overhead_tokens) / self.tokens_per_piece))
 
     def corrected(self, counted_pieces: int, prompt_tokens: int) -> Ruler:
-        """The ruler that would have been right for this prompt; its overhead stays."""
+        """The ruler that would have been right for this prompt, or for these prompts together."""
         slope = (prompt_tokens - self.overhead_tokens) / max(1, counted_pieces)
         return Ruler(self.overhead_tokens, _plausible(slope))
+
+
+@dataclass(slots=True)
+class Scale:
+    """The ruler of a run: right for all prompts so far together, for one text it varies by a few per cent."""
+
+    ruler: Ruler
+    counted_pieces: int = 0
+    counted_tokens: float = 0.0  # without the overhead
+
+    def learn(self, counted_pieces: int, prompt_tokens: int) -> None:
+        """Take in what the server counted for one more prompt."""
+        self.counted_pieces += counted_pieces
+        self.counted_tokens += max(0.0, prompt_tokens - self.ruler.overhead_tokens)
+        together = round(self.counted_tokens + self.ruler.overhead_tokens)
+        self.ruler = self.ruler.corrected(self.counted_pieces, together)
 
 
 def _plausible(tokens_per_piece: float) -> float:
