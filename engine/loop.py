@@ -190,13 +190,13 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            while not self._stopped:
-                self._read_inbox(wait=False)
+            plan = Plan()
+            while True:
+                self._read_inbox(wait=plan.idle)
+                if self._stopped:
+                    break
                 plan = self._scheduler.plan()
-                if plan.idle:
-                    self._read_inbox(wait=True)
-                else:
-                    self._execute(plan)
+                self._execute(plan)
         finally:
             self._abandon()
 

@@ -1,0 +1,167 @@
+"""The command line: serve, run, inspect, bench.
+
+Owns options and what is printed.  Imports torch and the server only in the command that needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine.config import Settings, load, model_path
+from engine.errors import EngineError, SettingError
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 on success, 1 when the engine reports an error, 2 for wrong usage or settings."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s level=%(levelname)s %(name)s %(message)s")
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except SettingError as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2
+    except EngineError as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, for example head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="engine", description="A compact engine and server for DeepSeek-V4-Flash."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="answer OpenAI chat requests over HTTP"))
+    _add_run(commands.add_parser("run", help="answer one prompt on the terminal"))
+    _add_inspect(commands.add_parser("inspect", help="show a model's shape and what fits in memory"))
+    _add_bench(commands.add_parser("bench", help="measure decode and prefill rates on this machine"))
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="model file; default: the embedded model")
+    parser.add_argument("--model", dest="model_option", metavar="MODEL", help="the same as an option")
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML file with tables engine, server")
+    parser.add_argument("--threads", dest="engine.threads", metavar="N", help="CPU threads; default: all")
+    parser.add_argument("--context", dest="engine.context", metavar="TOKENS", help="default: the model's own")
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_engine(parser)
+    parser.add_argument("--host", dest="server.host", help="default: 127.0.0.1")
+    parser.add_argument("--port", dest="server.port", help="default: 8000; 0 takes a free one")
+    parser.add_argument("--model-id", dest="server.model_id", metavar="ID", help="name shown to clients")
+    parser.add_argument("--max-sequences", dest="engine.max_sequences", metavar="N", help="default: 8")
+    parser.add_argument(
+        "--cache-mib", dest="engine.cache_mib", metavar="MIB", help="kept prefixes; default: 256"
+    )
+    parser.set_defaults(command=_serve)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_engine(parser)
+    parser.add_argument("-p", "--prompt", required=True, help="the user's message; - reads it from stdin")
+    parser.add_argument("-s", "--system", default="", help="system text")
+    parser.add_argument("-n", "--max-tokens", type=int, default=512, help="default: 512")
+    parser.add_argument(
+        "-t", "--temperature", type=float, default=0.0, help="default: 0, the likeliest token"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--think", action="store_true", help="let the model reason first")
+    parser.set_defaults(command=_run)
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    parser.add_argument(
+        "--spec", metavar="NAME", help="a published shape instead of a file: v4-flash, v4-pro"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="what fits in this much memory, for example 119GiB")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=_inspect)
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    _add_engine(parser)
+    parser.add_argument("--depths", default="512,8192", help="tokens before decoding; default: 512,8192")
+    parser.add_argument("--decode", type=int, default=32, metavar="N", help="tokens to decode; default: 32")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=_bench)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    named = {key: value for key, value in vars(options).items() if "." in key}
+    named["model"] = options.model_option or options.model
+    file = getattr(options, "settings", None)
+    return load(command_line=named, environment=os.environ, file=file)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    path = model_path(settings)
+    from engine.server.serve import serve
+
+    serve(path, settings)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    path = model_path(settings)
+    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
+    from engine.bench import Question, ask
+
+    question = Question(
+        prompt=prompt,
+        system=options.system,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        seed=options.seed,
+        thinking=options.think,
+    )
+    closing = ask(path, settings, question, show=lambda text: print(text, end="", flush=True))
+    print(f"\n{closing}", file=sys.stderr)
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from engine.inspect import describe, inspect_file, parse_size, published
+
+    memory = parse_size(options.memory) if options.memory else None
+    if options.spec:
+        report = published(options.spec, memory=memory)
+    else:
+        report = inspect_file(model_path(_settings(options)), memory=memory)
+    print(json.dumps(report, indent=1) if options.json else describe(report))
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    path = model_path(settings)
+    from engine.bench import describe, measure, parse_depths
+
+    report = measure(path, settings, depths=parse_depths(options.depths), decode=options.decode)
+    print(json.dumps(report, indent=1) if options.json else describe(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
