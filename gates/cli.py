@@ -118,12 +118,15 @@ def report(
     runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
 ) -> None:
     """Make the HTML report of a run: one file that opens with a double click and fetches nothing."""
+    from gates import outcome
     from gates import report as reporting
     from gates.harness import record
     from gates.run import RUNS
 
-    page = reporting.make(record.find(runs or RUNS, run))
-    Console().print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    folder = record.find(runs or RUNS, run)
+    console = Console()
+    console.print(f"report: {reporting.make(folder)}", markup=False, highlight=False, soft_wrap=True)
+    outcome.last_line(folder.read_verdict(), console)
 
 
 @app.command

@@ -34,7 +34,7 @@ def judge(folder: RunFolder) -> Rejudged:
     content = json.loads(json.dumps(outcome.sealed(folder, verdict)))
     if not folder.verdict_json.is_file():
         return Rejudged(verdict, content, ())
-    before = json.loads(folder.verdict_json.read_bytes())
+    before = folder.read_verdict()
     return Rejudged(verdict, content, tuple(differences(before, content)))
 
 

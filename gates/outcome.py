@@ -21,6 +21,7 @@ from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
 
+LOG_BYTES, LOG_LINES = 16_384, 12
 RENDER = provenance.ROOT / "reports" / "render.py"
 
 
@@ -62,10 +63,26 @@ def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> Non
             console.print(
                 f"again, this gate alone: {rerun(content, gate['name'])}", markup=False, soft_wrap=True
             )
+    _show_log(folder, content, console)
     console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
     console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
+    last_line(content, console)
+
+
+def last_line(content: Mapping[str, Any], console: Console) -> None:
+    """Print the verdict in one line that begins with its word."""
     word, _, rest = summary_line(content).partition(":")
     console.print(Text(word, style=STYLES[Verdict(content["verdict"])]) + Text(":" + rest), soft_wrap=True)
+
+
+def _show_log(folder: RunFolder, content: Mapping[str, Any], console: Console) -> None:
+    """The end of the server's log, when the run is no pass and there is one."""
+    if content["verdict"] == "pass" or not folder.server_log.is_file():
+        return
+    lines = folder.server_log.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+    if lines:
+        console.print(f"the end of {folder.server_log.name}:", markup=False)
+        console.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def rerun(content: Mapping[str, Any], gate: str) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gates.errors import InfrastructureError, UsageError
+from gates.errors import InfrastructureError
 from gates.harness import allure, provenance
 from gates.harness.record import RunFolder, write_whole
 
@@ -53,11 +53,7 @@ class Node:
 
 def make(folder: RunFolder) -> Path:
     """Make the report of a judged run and return its page; InfrastructureError without Node or the tool."""
-    if not folder.verdict_json.is_file():
-        raise UsageError(
-            f"{folder.path.name} has no verdict yet: run `python -m gates judge {folder.path.name}` first"
-        )
-    verdict = json.loads(folder.verdict_json.read_bytes())
+    verdict = folder.read_verdict()
     node = find_node(folder)
     install(node)
     stored = folder.path.parent / f"history-{verdict['profile']}.jsonl"

@@ -58,10 +58,9 @@ def promote(folder: RunFolder, reason: str, *, root: Path = FOLDER) -> Path:
         raise UsageError(
             "a baseline moves only with a reason: --reason 'why these numbers are the new normal'"
         )
-    run = folder.read_run()
-    verdict = json.loads(folder.verdict_json.read_bytes()) if folder.verdict_json.is_file() else {}
-    if verdict.get("verdict") != "pass":
-        raise UsageError(f"run {folder.path.name} is no pass ({verdict.get('verdict', 'no verdict')})")
+    run, verdict = folder.read_run(), folder.read_verdict()
+    if verdict["verdict"] != "pass":
+        raise UsageError(f"run {folder.path.name} is no pass ({verdict['verdict']})")
     if run["model"] is None:
         raise UsageError(
             f"run {folder.path.name} was made against --base-url: its model's digest is not known"

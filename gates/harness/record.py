@@ -87,6 +87,14 @@ class RunFolder:
             raise UsageError(f"{self.run_json} is not a run record of schema {SCHEMA}")
         return record
 
+    def read_verdict(self) -> dict[str, Any]:
+        """The content of `verdict.json`; UsageError when the run was never judged."""
+        if not self.verdict_json.is_file():
+            name = self.path.name
+            raise UsageError(f"run {name} has no verdict yet: run `python -m gates judge {name}` first")
+        content: dict[str, Any] = json.loads(self.verdict_json.read_bytes())
+        return content
+
     def write_run(self, record: Mapping[str, Any]) -> None:
         """Write `run.json`."""
         write_json(self.run_json, {"schema": SCHEMA, **record})

@@ -115,6 +115,19 @@ def test_the_lock_file_pins_every_package_by_digest_and_names_no_host() -> None:
     assert not any("resolved" in entry for entry in packages.values())
 
 
+def test_a_tool_that_disagrees_with_the_verdict_is_a_fault_of_the_harness(
+    tmp_path: Path, echo_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    monkeypatch.setattr(report, "find_node", lambda _: None)
+    monkeypatch.setattr(report, "install", lambda _: None)
+    monkeypatch.setattr(report, "_replay", lambda *_: False)
+    monkeypatch.setattr(report, "_publish", lambda *_: tmp_path / "index.html")
+
+    with pytest.raises(InfrastructureError, match=r"disagrees with the verdict \(pass\)"):
+        report.make(folder)
+
+
 def installed() -> bool:
     """Whether Node and the report tool are here already: tests install nothing from the network."""
     try:

@@ -173,6 +173,21 @@ def test_a_bug_in_a_check_is_unknown_and_names_its_place(
     assert "the check raised ZeroDivisionError: by nothing (broken" in verdict_of(folder)["reasons"][0]
 
 
+def test_no_key_gets_into_the_record(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARKGATE_API_KEY", "canary-7f3a")
+    runs = model_file.parent / "runs"
+    request = Request(
+        profile=echo_profile, model=model_file, server=fake_command(), runs=runs, api_key="canary-7f3a"
+    )
+    run.run(request, quiet())
+    files = [path for path in runs.rglob("*") if path.is_file()]
+
+    assert len(files) > 5
+    assert [] == [path for path in files if b"canary-7f3a" in path.read_bytes()]
+
+
 def test_a_bug_in_a_drive_is_unknown_and_kept_in_the_history(
     echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
