@@ -127,9 +127,9 @@ def load(name: str, *, folder: Path = FOLDER) -> Profile:
 
 def checked(name: str, tables: Mapping[str, object], sha256: str) -> Profile:
     """The profile of these tables if they fit the registry key by key; else UsageError with every fault."""
-    faults = _faults(tables)
-    if faults:
-        listing = "\n  ".join(faults)
+    wrong = faults(tables)
+    if wrong:
+        listing = "\n  ".join(wrong)
         raise UsageError(f"profile '{name}' does not fit the registry; nothing was started:\n  {listing}")
     return Profile(name, sha256, cast(Mapping[str, Table], tables))
 
@@ -140,31 +140,32 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def _faults(tables: Mapping[str, object]) -> list[str]:
-    faults = _table_faults("run", RUN_KEYS, tables.get("run")) + _table_faults(
+def faults(tables: Mapping[str, object]) -> list[str]:
+    """Every place where tables and registry disagree, one line each; empty when they agree."""
+    found = _table_faults("run", RUN_KEYS, tables.get("run")) + _table_faults(
         "server", SERVER_KEYS, tables.get("server")
     )
-    if faults:
-        return faults
+    if found:
+        return found
     run = cast(Mapping[str, object], tables["run"])
     chosen = cast(list[str], run["gates"])
     known = [gate.name for gate in registry.GATES]
-    faults += [
+    found += [
         f"[run] gates: unknown gate '{gate}'{nearest(gate, known)}" for gate in chosen if gate not in known
     ]
     if not chosen:
-        faults.append("[run] gates: empty; name at least one gate")
+        found.append("[run] gates: empty; name at least one gate")
     if run["model"] not in MODELS:
-        faults.append(f"[run] model: found '{run['model']}', allowed: {', '.join(MODELS)}")
+        found.append(f"[run] model: found '{run['model']}', allowed: {', '.join(MODELS)}")
     for gate in registry.GATES:
         if gate.name in chosen:
-            faults += _table_faults(gate.name, gate.all_keys(), tables.get(gate.name))
+            found += _table_faults(gate.name, gate.all_keys(), tables.get(gate.name))
     for table in tables:
         if table not in ("run", "server", *chosen):
             word = "unused table" if table in known else "unknown table"
             hint = "; add it to [run] gates or remove it" if table in known else nearest(table, known)
-            faults.append(f"[{table}]: {word}{hint}")
-    return faults
+            found.append(f"[{table}]: {word}{hint}")
+    return found
 
 
 def _table_faults(table: str, keys: Iterable[Key], found: object) -> list[str]:

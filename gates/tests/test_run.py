@@ -260,6 +260,17 @@ def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: 
     assert (folder.path / "verdict.rejudged.json").is_file()
 
 
+def test_a_run_of_another_registry_is_sent_to_its_own_commit(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    settings = folder.read_run()["settings"]
+    del settings["run"]["budget_minutes"]
+    folder.write_run(folder.read_run() | {"settings": settings})
+
+    with pytest.raises(UsageError, match="judge it at its own commit") as error:
+        judge.judge(folder)
+    assert "[run] budget_minutes: missing key" in str(error.value)
+
+
 def test_a_run_that_was_killed_is_judged_unknown(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
     folder.write_run(folder.read_run() | {"state": "running", "leftover": None})
