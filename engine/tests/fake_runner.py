@@ -1,0 +1,100 @@
+"""A runner without a model: the next token is a fixed function of all tokens before it.
+
+Any scheduling fault shows as a different answer: a state that missed, repeated or borrowed a token continues
+differently.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.core import Logits
+
+NextToken = Callable[[tuple[int, ...]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class FakeSnapshot:
+    """A frozen token list."""
+
+    tokens: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Tokens in it."""
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """A pretended size."""
+        return 100
+
+
+@dataclass(slots=True)
+class FakeCache:
+    """A state that is just the tokens it has seen."""
+
+    tokens: list[int] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Tokens in it."""
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """A pretended size."""
+        return 10 * len(self.tokens)
+
+    def snapshot(self) -> FakeSnapshot:
+        """Freeze."""
+        return FakeSnapshot(tuple(self.tokens))
+
+    def restore(self, snapshot: FakeSnapshot) -> None:
+        """Return to a frozen state."""
+        self.tokens = list(snapshot.tokens)
+
+
+@dataclass(slots=True)
+class FakeRunner:
+    """Logits favour `next_token` of the whole past; `before_step` may raise or wait."""
+
+    vocab: int
+    next_token: NextToken | None = None
+    before_step: Callable[[list[list[int]]], object] | None = None
+    steps: list[list[int]] = field(default_factory=list)
+
+    def new_cache(self) -> FakeCache:
+        """Nothing seen yet."""
+        return FakeCache()
+
+    def step(self, slices: Sequence[tuple[FakeCache, Sequence[int]]]) -> Logits:
+        """Advance all states; [B, V]."""
+        assert len({id(cache) for cache, _ in slices}) == len(slices), "one state twice in a step"
+        self.steps.append([len(tokens) for _, tokens in slices])
+        slices[0][0].tokens.extend(slices[0][1])  # a failing step leaves a state half advanced
+        if self.before_step is not None:
+            self.before_step([list(tokens) for _, tokens in slices])
+        for cache, tokens in slices[1:]:
+            assert tokens
+            cache.tokens.extend(tokens)
+        return np.stack([self.logits(tuple(cache.tokens)) for cache, _ in slices])
+
+    def logits(self, tokens: tuple[int, ...]) -> Logits:
+        """What the model would say after these tokens."""
+        key = zlib.crc32(repr(tokens).encode())
+        logits = np.random.default_rng(key).standard_normal(self.vocab).astype(np.float32)
+        if self.next_token is not None:
+            logits[self.next_token(tokens)] = 50.0
+        return logits
+
+    def continuation(self, prompt: tuple[int, ...], count: int) -> list[int]:
+        """The greedy answer, computed without any engine."""
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(np.argmax(self.logits(tuple(tokens)))))
+        return tokens[len(prompt) :]

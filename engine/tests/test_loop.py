@@ -1,0 +1,345 @@
+"""The engine thread: right answers whatever runs beside, cache reuse, cancellation, faults."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.core import (
+    CacheKind,
+    Event,
+    Finished,
+    FinishReason,
+    Generated,
+    Logits,
+    Request,
+    SamplingParams,
+    Started,
+)
+from engine.errors import CapacityError, ContextLengthError, NotReadyError
+from engine.loop import Engine
+from engine.scheduler.scheduler import SchedulerLimits
+from engine.tests.fake_runner import FakeRunner
+
+VOCAB = 50
+GREEDY = SamplingParams(temperature=0.0)
+LIMITS = SchedulerLimits(
+    context=400, max_sequences=3, prefill_chunk=16, prefill_chunk_live=5, anchor_every=24, max_records=4
+)
+
+
+@dataclass(slots=True)
+class Answer:
+    """Collects the events of one request."""
+
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    tokens: list[int] = field(default_factory=list)
+    started: Started | None = None
+
+    def wait(self) -> Finished:
+        while True:
+            event = self.events.get(timeout=20)
+            if isinstance(event, Finished):
+                return event
+            if isinstance(event, Started):
+                self.started = event
+            else:
+                self.tokens.append(event.token)
+
+    def wait_for_token(self) -> int:
+        while True:
+            event = self.events.get(timeout=20)
+            assert not isinstance(event, Finished)
+            if isinstance(event, Generated):
+                self.tokens.append(event.token)
+                return event.token
+
+
+@contextmanager
+def running(runner: FakeRunner, limits: SchedulerLimits = LIMITS) -> Iterator[Engine]:
+    engine = Engine(runner, limits)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def request(name: str, prompt: tuple[int, ...], count: int = 5, **options: object) -> Request:
+    return Request(name, prompt, count, sampling=GREEDY, **options)  # type: ignore[arg-type]
+
+
+def submit(engine: Engine, asked: Request) -> Answer:
+    answer = Answer()
+    engine.submit(asked, answer.events.put)
+    return answer
+
+
+def complete(engine: Engine, asked: Request) -> Answer:
+    answer = submit(engine, asked)
+    assert answer.wait().reason is FinishReason.LENGTH
+    return answer
+
+
+def prompt(length: int, first: int = 1) -> tuple[int, ...]:
+    return tuple((first + 7 * index) % VOCAB for index in range(length))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 90), st.integers(0, 3), st.integers(1, 12), st.booleans()),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_answers_do_not_depend_on_neighbours_chunks_or_caches(
+    asked: list[tuple[int, int, int, bool]],
+) -> None:
+    runner = FakeRunner(VOCAB)
+    with running(runner) as engine:
+        requests = [
+            request(f"r{index}", prompt(length, first), count, reuse=reuse)
+            for index, (length, first, count, reuse) in enumerate(asked)
+        ]
+        answers = [submit(engine, entry) for entry in requests]
+        for answer in answers:
+            answer.wait()
+
+    for entry, answer in zip(requests, answers, strict=True):
+        assert runner.continuation(entry.prompt, entry.max_tokens) == answer.tokens
+
+
+def test_a_seed_gives_the_same_draws_alone_and_in_company() -> None:
+    sampling = SamplingParams(temperature=1.5)
+
+    def draw(company: int) -> list[int]:
+        with running(FakeRunner(VOCAB)) as engine:
+            others = [submit(engine, request(f"o{n}", prompt(40, n), 30)) for n in range(company)]
+            answer = submit(engine, Request("a", prompt(20), 10, sampling, seed=-5))
+            for entry in (answer, *others):
+                entry.wait()
+            return answer.tokens
+
+    assert draw(0) == draw(4)
+
+
+def test_the_same_prompt_again_is_cached_except_its_last_token() -> None:
+    runner = FakeRunner(VOCAB)
+    with running(runner) as engine:
+        first = complete(engine, request("a", prompt(60)))
+        again = complete(engine, request("b", prompt(60)))
+
+    assert first.started == Started(0, CacheKind.COLD)
+    assert again.started == Started(59, CacheKind.FORK)
+    assert first.tokens == again.tokens
+
+
+def test_a_follow_up_continues_the_finished_sequence_in_place() -> None:
+    runner = FakeRunner(VOCAB)
+    with running(runner) as engine:
+        first = complete(engine, request("a", prompt(60)))
+        longer = (*prompt(60), *first.tokens, 1, 2, 3)
+        second = complete(engine, request("b", longer))
+        stats = engine.stats()
+
+    assert second.started == Started(64, CacheKind.WARM)
+    assert runner.continuation(longer, 5) == second.tokens
+    assert stats.records == 1
+
+
+def test_a_common_head_is_reused_from_the_grid() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        complete(engine, request("a", prompt(60)))
+        other = complete(engine, request("b", (*prompt(50), 9, 9, 9)))
+
+    assert other.started == Started(48, CacheKind.FORK)
+
+
+def test_prompts_that_differ_early_share_nothing() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        complete(engine, request("a", prompt(60, 1)))
+        other = complete(engine, request("b", prompt(60, 2)))
+
+    assert other.started == Started(0, CacheKind.COLD)
+
+
+def test_a_request_without_reuse_neither_takes_nor_leaves_a_prefix() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        complete(engine, request("a", prompt(60), reuse=False))
+        second = complete(engine, request("b", prompt(60)))
+        third = complete(engine, request("c", prompt(60), reuse=False))
+
+    assert (0, 0) == (
+        second.started and second.started.cached_tokens,
+        third.started and third.started.cached_tokens,
+    )
+
+
+def test_kept_sequences_stay_within_the_byte_limit() -> None:
+    limits = SchedulerLimits(context=400, max_record_bytes=2000, max_records=100)
+    with running(FakeRunner(VOCAB), limits) as engine:
+        for first in range(8):
+            complete(engine, request(f"r{first}", prompt(60, first)))
+        stats = engine.stats()
+
+    assert 0 < stats.record_bytes <= 2000
+    assert stats.records == 2
+
+
+def test_a_stop_id_ends_the_answer_and_is_not_part_of_it() -> None:
+    runner = FakeRunner(VOCAB, next_token=lambda tokens: 3 if len(tokens) == 24 else 8)
+    with running(runner) as engine:
+        answer = submit(engine, request("a", prompt(20), 50, stop_ids=frozenset({3})))
+        finished = answer.wait()
+
+    assert [8] * 4 == answer.tokens
+    assert (FinishReason.STOP, 4) == (finished.reason, finished.timings.generated_tokens)
+
+
+def test_a_banned_id_is_never_drawn() -> None:
+    runner = FakeRunner(VOCAB, next_token=lambda _: 8)
+    with running(runner) as engine:
+        answer = submit(engine, request("a", prompt(20), 20, banned_ids=(8,)))
+        answer.wait()
+
+    assert 8 not in answer.tokens
+
+
+def test_a_budget_of_zero_computes_the_prompt_and_ends() -> None:
+    runner = FakeRunner(VOCAB)
+    with running(runner) as engine:
+        finished = submit(engine, request("a", prompt(20), 0)).wait()
+        again = complete(engine, request("b", prompt(20)))
+
+    assert (FinishReason.LENGTH, 0) == (finished.reason, finished.timings.generated_tokens)
+    assert again.started == Started(19, CacheKind.FORK)
+
+
+def test_a_running_request_can_be_cancelled_and_its_prefix_is_kept() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        answer = submit(engine, request("a", prompt(20), 350))
+        answer.wait_for_token()
+        engine.cancel("a")
+        finished = answer.wait()
+        again = complete(engine, request("b", prompt(20)))
+
+    assert FinishReason.CANCELLED is finished.reason
+    assert again.started == Started(19, CacheKind.FORK)
+
+
+def test_a_waiting_request_can_be_cancelled() -> None:
+    gate = threading.Event()
+    runner = FakeRunner(VOCAB, before_step=lambda _: gate.wait(10))
+    with running(runner) as engine:
+        answers = [submit(engine, request(f"r{n}", prompt(10, n), 2)) for n in range(5)]
+        engine.cancel("r4")
+        gate.set()
+        reasons = [answer.wait().reason for answer in answers]
+
+    assert [FinishReason.LENGTH] * 4 + [FinishReason.CANCELLED] == reasons
+
+
+def test_a_request_that_breaks_a_step_fails_alone() -> None:
+    def break_on_49(slices: list[list[int]]) -> None:
+        if any(49 in tokens for tokens in slices):
+            raise RuntimeError("boom")
+
+    runner = FakeRunner(VOCAB - 1, before_step=break_on_49)
+    prompts = [tuple(token % 48 for token in prompt(30, n)) for n in range(2)]
+    with running(runner) as engine:
+        good = [submit(engine, request(f"g{n}", entry, 20)) for n, entry in enumerate(prompts)]
+        bad = submit(engine, request("bad", (*prompts[0][:17], 49)))
+        failed = bad.wait()
+        reasons = [answer.wait().reason for answer in good]
+
+    assert FinishReason.FAILED is failed.reason
+    assert [FinishReason.LENGTH] * 2 == reasons
+    assert [runner.continuation(entry, 20) for entry in prompts] == [answer.tokens for answer in good]
+
+
+def test_unusable_logits_fail_only_their_request() -> None:
+    class Poisoned(FakeRunner):
+        def logits(self, tokens: tuple[int, ...]) -> Logits:
+            logits = super().logits(tokens)
+            return np.full_like(logits, np.nan) if tokens[0] == 13 else logits
+
+    runner = Poisoned(VOCAB)
+    with running(runner) as engine:
+        good = submit(engine, request("g", prompt(10), 20))
+        bad = submit(engine, request("b", (13, 1, 2)))
+        reasons = (good.wait().reason, bad.wait().reason)
+        stats = engine.stats()
+
+    assert (FinishReason.LENGTH, FinishReason.FAILED) == reasons
+    assert (1, 1) == (stats.counters["requests_completed"], stats.counters["requests_failed"])
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    gate = threading.Event()
+    limits = SchedulerLimits(context=400, max_sequences=1, queue_depth=2)
+    with running(FakeRunner(VOCAB, before_step=lambda _: gate.wait(10)), limits) as engine:
+        for n in range(3):
+            submit(engine, request(f"r{n}", prompt(10, n)))
+        with pytest.raises(CapacityError):
+            submit(engine, request("late", prompt(10)))
+        gate.set()
+
+
+def test_a_prompt_that_fills_the_context_is_refused() -> None:
+    with running(FakeRunner(VOCAB)) as engine, pytest.raises(ContextLengthError):
+        submit(engine, request("a", prompt(400)))
+
+
+def test_closing_ends_open_requests_and_refuses_new_ones() -> None:
+    engine = Engine(FakeRunner(VOCAB), LIMITS)
+    answer = submit(engine, request("a", prompt(20), 350))
+    answer.wait_for_token()
+    engine.close()
+
+    assert FinishReason.CANCELLED is answer.wait().reason
+    with pytest.raises(NotReadyError):
+        submit(engine, request("b", prompt(20)))
+
+
+def test_closing_right_after_an_answer_never_hangs() -> None:
+    for round_number in range(30):
+        engine = Engine(FakeRunner(VOCAB), LIMITS)
+        complete(engine, request("a", prompt(2 + round_number % 3), 1))
+        closer = threading.Thread(target=engine.close)
+        closer.start()
+        closer.join(10)
+
+        assert not closer.is_alive()
+
+
+def test_decoding_goes_on_while_a_long_prompt_is_read() -> None:
+    runner = FakeRunner(VOCAB)
+    with running(runner) as engine:
+        first = submit(engine, request("a", prompt(10), 200))
+        first.wait_for_token()
+        second = submit(engine, request("b", prompt(90, 2), 5))
+        second.wait()
+        first.wait()
+
+    mixed = [step for step in runner.steps if len(step) == 2 and 1 in step and max(step) > 1]
+    assert len(mixed) >= 90 // LIMITS.prefill_chunk_live
+    assert max(max(step) for step in mixed) <= LIMITS.prefill_chunk_live
+
+
+def test_counters_add_up() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        for n in range(3):
+            complete(engine, request(f"r{n}", prompt(30)))
+        counters = engine.stats().counters
+
+    assert (3, 3) == (counters["requests_started"], counters["requests_completed"])
+    assert 90 == counters["tokens_prefilled_computed"] + counters["tokens_prefilled_cached"]
+    assert 15 == counters["tokens_decoded"]

@@ -1,0 +1,94 @@
+"""Drawing a token: limits hold, draws depend on (seed, position) alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from engine.core import Logits, SamplingParams
+from engine.errors import NumericsError
+from engine.sampling import sample, uniform
+
+LOGITS = arrays.arrays(
+    np.float32, st.integers(1, 40), elements=st.floats(-50, 50, width=32) | st.just(-np.inf)
+).filter(lambda values: bool(np.isfinite(values).any()))
+SEEDS = st.integers(-(2**63), 2**64 - 1)
+PARAMS = st.builds(
+    SamplingParams,
+    temperature=st.floats(0.01, 2.0) | st.just(0.0),
+    top_p=st.floats(0.01, 1.0),
+    top_k=st.integers(0, 50),
+    min_p=st.floats(0.0, 1.0),
+)
+
+
+@given(LOGITS, PARAMS, SEEDS, st.integers(0, 2**20))
+def test_a_draw_is_possible_and_repeatable(
+    logits: Logits, params: SamplingParams, seed: int, position: int
+) -> None:
+    token = sample(logits, params, seed=seed, position=position)
+
+    assert np.isfinite(logits[token])
+    assert token == sample(logits.copy(), params, seed=seed, position=position)
+
+
+@given(LOGITS, SEEDS)
+def test_temperature_zero_takes_the_largest_and_the_lowest_id_on_ties(logits: Logits, seed: int) -> None:
+    token = sample(logits, SamplingParams(temperature=0.0), seed=seed, position=0)
+
+    assert list(logits).index(max(logits)) == token
+
+
+@given(LOGITS, st.integers(1, 5), SEEDS)
+def test_top_k_draws_among_the_k_largest(logits: Logits, top_k: int, seed: int) -> None:
+    token = sample(logits, SamplingParams(top_k=top_k), seed=seed, position=3)
+    larger = int(np.sum(logits > logits[token]))
+
+    assert larger < top_k
+
+
+@given(LOGITS, st.floats(0.05, 0.95), SEEDS)
+def test_top_p_never_draws_what_lies_behind_the_mass(logits: Logits, top_p: float, seed: int) -> None:
+    token = sample(logits, SamplingParams(top_p=top_p), seed=seed, position=3)
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    before = float(weights[logits > logits[token]].sum() / weights.sum())
+
+    assert before < top_p + 1e-9
+
+
+@given(LOGITS, st.floats(0.01, 1.0), SEEDS)
+def test_min_p_excludes_what_is_far_below_the_largest(logits: Logits, min_p: float, seed: int) -> None:
+    token = sample(logits, SamplingParams(min_p=min_p), seed=seed, position=3)
+
+    assert float(np.exp(float(logits[token]) - float(logits.max()))) >= min_p * (1 - 1e-6)
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.2], dtype=np.float32))
+    draws = [sample(logits, SamplingParams(), seed=7, position=position) for position in range(4000)]
+    shares = np.bincount(draws, minlength=3) / len(draws)
+
+    assert np.abs(shares - [0.5, 0.3, 0.2]).max() < 0.03
+
+
+def test_every_seed_and_position_has_a_number_of_its_own() -> None:
+    numbers = {uniform(seed=seed, position=position) for seed in range(-20, 20) for position in range(50)}
+
+    assert len(numbers) == 40 * 50
+    assert all(0.0 <= number < 1.0 for number in numbers)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["nan", "inf"])
+def test_unusable_logits_are_an_error(bad: float) -> None:
+    logits = np.array([0.0, bad, 1.0], dtype=np.float32)
+
+    with pytest.raises(NumericsError):
+        sample(logits, SamplingParams(), seed=0, position=0)
+
+
+def test_no_token_left_is_an_error() -> None:
+    with pytest.raises(NumericsError):
+        sample(np.full(4, -np.inf, dtype=np.float32), SamplingParams(temperature=0.0), seed=0, position=0)
