@@ -29,7 +29,7 @@ from gates.harness.launch import Attached, Command, Launched, Server
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder
 from gates.harness.reply import ClientError
-from gates.harness.verdict import GateVerdict
+from gates.harness.verdict import GateVerdict, Verdict
 from gates.plugin import GatePlugin
 from gates.profile import Profile, nearest
 from gates.registry import GateSpec
@@ -52,6 +52,16 @@ class Request:
     runs: Path = RUNS
     data: Path | None = None
     api_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that can be done: the gates it takes, the model it serves, the folder it fills."""
+
+    request: Request
+    gates: list[GateSpec]
+    model: Path | None
+    folder: RunFolder
 
 
 def chosen(request: Request) -> list[GateSpec]:
@@ -91,12 +101,13 @@ def run(request: Request, console: Console) -> ExitCode:
     tree = provenance.checkout()
     folder = record.create(request.runs, profile=request.profile.name, commit=tree.short)
     started = time.monotonic()
-    run_record = _first_record(request, gates, model, tree)
+    job = Job(request, gates, model, folder)
+    run_record = _first_record(job, tree)
     folder.write_run(run_record)
     baseline.adopt(folder, run_record["model"], request.profile.name)
     try:
         with _signals_interrupt(), Board(console) as board:
-            _drive_all(request, gates, model, folder, board, run_record)
+            _drive_all(job, board, run_record)
     except KeyboardInterrupt:
         run_record |= {"state": INTERRUPTED}
     except InfrastructureError as error:
@@ -107,45 +118,36 @@ def run(request: Request, console: Console) -> ExitCode:
     return _finish(request, folder, run_record, console)
 
 
-def _first_record(
-    request: Request, gates: list[GateSpec], model: Path | None, tree: provenance.Tree
-) -> dict[str, Any]:
-    profile = request.profile
+def _first_record(job: Job, tree: provenance.Tree) -> dict[str, Any]:
+    request, profile = job.request, job.request.profile
     return {
         "state": RUN,
         "profile": profile.name,
         "profile_sha256": profile.sha256,
         "settings": {name: dict(table) for name, table in profile.tables.items()},
-        "chosen": [gate.name for gate in gates],
+        "chosen": [gate.name for gate in job.gates],
         "seed": profile.seed if request.seed is None else request.seed,
         "seed_of_profile": request.seed in (None, profile.seed),
         "own_server": request.base_url is None and request.server is None,
         "started_utc": _now(),
         "tree": provenance.tree_record(tree),
-        "model": provenance.model_record(model) if model else None,
+        "model": provenance.model_record(job.model) if job.model else None,
         "server": {"launched": request.base_url is None, "command": _public_command(request)},
         "host": dict(probe.host()),
         "leftover": None,
     }
 
 
-def _drive_all(
-    request: Request,
-    gates: list[GateSpec],
-    model: Path | None,
-    folder: RunFolder,
-    board: Board,
-    found: dict[str, Any],
-) -> None:
+def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
     """Start the server, drive every gate through pytest, end the server; adds to the record."""
-    board.say(
-        f"run {folder.path.name}: profile {request.profile.name}, {len(gates)} gate(s), starting the server"
-    )
-    with _server(request, model, folder) as server:
+    request, folder = job.request, job.folder
+    counts = f"profile {request.profile.name}, {len(job.gates)} gate(s)"
+    board.say(f"run {folder.path.name}: {counts}, starting the server")
+    with _server(job) as server:
         found["served_models"] = _loaded_models(server, request.api_key)
         drive = Drive(request.profile, folder, server, found["seed"], request.data, request.api_key)
         try:
-            found["state"], found["error"] = _pytest(drive, gates, board)
+            found["state"], found["error"] = _pytest(drive, job.gates, board)
         finally:
             found["leftover"] = list(server.stop())
 
@@ -184,7 +186,8 @@ def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
 
 
 @contextmanager
-def _server(request: Request, model: Path | None, folder: RunFolder) -> Iterator[Server]:
+def _server(job: Job) -> Iterator[Server]:
+    request = job.request
     if request.base_url:
         server: Server = Attached(request.base_url)
         if not server.alive():
@@ -194,12 +197,12 @@ def _server(request: Request, model: Path | None, folder: RunFolder) -> Iterator
     settings = request.profile.table("server")
     port = launch.free_port()
     words = (request.server or launch.engine_command()).filled(
-        model=model, port=port, context_tokens=settings.count("context_tokens")
+        model=job.model, port=port, context_tokens=settings.count("context_tokens")
     )
     with Launched.start(
         words,
         port=port,
-        log=folder.server_log,
+        log=job.folder.server_log,
         start_s=settings.number("start_seconds"),
         stop_s=settings.number("stop_seconds"),
         env=_server_environment(),
@@ -257,7 +260,7 @@ def _finish(request: Request, folder: RunFolder, run_record: Mapping[str, Any], 
     outcome.show(folder, outcome.write(folder, verdict), console)
     if run_record["state"] == INTERRUPTED:
         return ExitCode.INTERRUPTED
-    if run_record["state"] == BROKEN:
+    if run_record["state"] == BROKEN and verdict.verdict is not Verdict.FAIL:
         return ExitCode.INFRASTRUCTURE
     return outcome.exit_code(verdict.verdict)
 

@@ -121,6 +121,17 @@ def as_csv(table: Table) -> str:
     return out.getvalue()
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a claim stands: in which run and profile, under which gate, and when that gate ran."""
+
+    run: str
+    profile: str
+    spec: GateSpec
+    gate: GateVerdict
+    span: Span
+
+
 def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span: Span) -> None:
     spec = registry.find(gate.name)
     shared = [
@@ -131,37 +142,34 @@ def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span:
     if metrics.is_file():
         text = metrics.read_text(encoding="utf-8", errors="replace")
         shared.append(_attach(folder, f"{gate.name}-metrics.txt", "server's metrics", "text/plain", text))
-    for place, measure in enumerate(gate.judgement.measures):
+    for number, measure in enumerate(gate.judgement.measures):
         found = [finding for finding in gate.judgement.findings if finding.measure == measure.id]
         # The first claim carries the gate's time; the others follow it, in order, when it has been driven.
-        start = span.start if place == 0 else span.stop + place
-        result = _result(
-            folder.path.name, verdict, spec, gate, measure, Span(start, span.stop + place, span.cells)
-        )
+        start = span.start if number == 0 else span.stop + number
+        own = Span(start, span.stop + number, span.cells)
+        result = _result(Place(folder.path.name, verdict.profile, spec, gate, own), measure)
         result["attachments"] = shared + _finding_files(folder, measure, found)
         write_json(folder.allure / f"{result['uuid']}-result.json", result)
 
 
-def _result(
-    run: str, verdict: RunVerdict, spec: GateSpec, gate: GateVerdict, measure: Measure, span: Span
-) -> dict[str, Any]:
+def _result(place: Place, measure: Measure) -> dict[str, Any]:
     claim = spec_of(measure.id)
     status = "passed" if claim.notice else STATUSES[measure.verdict]
     result: dict[str, Any] = {
-        "uuid": str(uuid.uuid5(NAMESPACE, f"{run}/{measure.id}")),
+        "uuid": str(uuid.uuid5(NAMESPACE, f"{place.run}/{measure.id}")),
         "historyId": uuid.uuid5(NAMESPACE, measure.id).hex,
         "testCaseId": uuid.uuid5(NAMESPACE, f"case/{measure.id}").hex,
         "fullName": f"gates.{measure.id}",
         "name": claim.title,
-        "description": _description(spec, measure),
+        "description": _description(place.spec, measure),
         "status": status,
         "stage": "finished",
-        "start": span.start,
-        "stop": span.stop,
-        "labels": [{"name": name, "value": value} for name, value in _labels(verdict, spec, measure)],
+        "start": place.span.start,
+        "stop": place.span.stop,
+        "labels": [{"name": name, "value": value} for name, value in _labels(place, measure)],
         "links": [],
         "parameters": _parameters(measure),
-        "steps": _steps(gate, measure, span, status),
+        "steps": _steps(place, measure, status),
     }
     if status != "passed":
         word = "UNKNOWN: " if measure.verdict is Verdict.UNKNOWN else ""
@@ -169,10 +177,10 @@ def _result(
     return result
 
 
-def _labels(verdict: RunVerdict, spec: GateSpec, measure: Measure) -> list[tuple[str, str]]:
-    claim = spec_of(measure.id)
+def _labels(place: Place, measure: Measure) -> list[tuple[str, str]]:
+    claim, spec = spec_of(measure.id), place.spec
     return [
-        ("epic", f"Profile {verdict.profile}"),
+        ("epic", f"Profile {place.profile}"),
         ("feature", spec.title),
         ("story", claim.title),
         ("parentSuite", spec.name),
@@ -196,8 +204,8 @@ def _parameters(measure: Measure) -> list[dict[str, Any]]:
     return [{"name": name, "value": value, "excluded": True} for name, value in rows.items()]
 
 
-def _steps(gate: GateVerdict, measure: Measure, span: Span, status: str) -> list[dict[str, Any]]:
-    asked = gate.operations
+def _steps(place: Place, measure: Measure, status: str) -> list[dict[str, Any]]:
+    span, asked = place.span, place.gate.operations
     steps = []
     if span.cells is not None:
         steps.append(_step(f"plan: {span.cells} cells", "passed", span.start, span.start))
