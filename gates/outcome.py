@@ -59,10 +59,8 @@ def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> Non
     """Print the table of claims, where the files are, and the verdict as the last line."""
     console.print(_grid(content))
     for gate in content["gates"]:
-        if gate["verdict"] != "pass" and gate["history"]:
-            console.print(
-                f"again, this gate alone: {rerun(content, gate['name'])}", markup=False, soft_wrap=True
-            )
+        if gate["verdict"] != "pass" and gate["rerun"]:
+            console.print(f"ask {gate['name']} again: {gate['rerun']}", markup=False, soft_wrap=True)
     _show_log(folder, content, console)
     console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
     console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
@@ -83,11 +81,6 @@ def _show_log(folder: RunFolder, content: Mapping[str, Any], console: Console) -
     if lines:
         console.print(f"the end of {folder.server_log.name}:", markup=False)
         console.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)
-
-
-def rerun(content: Mapping[str, Any], gate: str) -> str:
-    """The command that asks one gate the same again."""
-    return f"python -m gates run --profile {content['profile']} --only {gate} --seed {content['run']['seed']}"
 
 
 def _grid(content: Mapping[str, Any]) -> Grid:

@@ -141,11 +141,7 @@ def _provenance(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _again(record: Mapping[str, Any]) -> str:
-    names = [gate["name"] for gate in record["gates"] if gate["verdict"] != "pass" and gate["history"]]
-    seed = record["run"]["seed"]
-    lines = [
-        f"python -m gates run --profile {record['profile']} --only {name} --seed {seed}" for name in names
-    ]
+    lines = [gate["rerun"] for gate in record["gates"] if gate["verdict"] != "pass" and gate["rerun"]]
     return f"<pre>{_text(chr(10).join(lines))}</pre>" if lines else ""
 
 

@@ -128,10 +128,8 @@ def provenance(record: Mapping[str, Any]) -> str:
 
 def again(record: Mapping[str, Any]) -> str:
     """The command that asks the same again, for each gate that does not hold."""
-    gates = [gate["name"] for gate in record["gates"] if gate["verdict"] != "pass" and gate["history"]]
-    seed = record["run"]["seed"]
     lines = [
-        f"    python -m gates run --profile {record['profile']} --only {name} --seed {seed}" for name in gates
+        f"    {gate['rerun']}" for gate in record["gates"] if gate["verdict"] != "pass" and gate["rerun"]
     ]
     return "\n".join(["## Ask again", "", *lines, ""]) if lines else ""
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gates.harness.verdict import GateVerdict, Verdict, merge
+from gates.harness.verdict import GateVerdict, Verdict, merge, spec_of
 
 PLAIN_EVERY_S = 60.0
 STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -80,7 +80,7 @@ class Board:
     def gate_done(self, verdict: GateVerdict) -> None:
         """A gate was judged."""
         self._verdicts.append(verdict.verdict)
-        measures = verdict.judgement.measures
+        measures = [measure for measure in verdict.judgement.measures if not spec_of(measure.id).notice]
         held = sum(measure.verdict is Verdict.PASS for measure in measures)
         word = Text(verdict.verdict.upper(), style=STYLES[verdict.verdict])
         start = f"[{_clock(self._clock() - self._began)}] {self._title} - "

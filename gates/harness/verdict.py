@@ -161,9 +161,24 @@ def as_record(run: RunVerdict) -> dict[str, Any]:
         "verdict": run.verdict.value,
         "reasons": list(run.reasons),
         "run": dict(run.run),
-        "gates": [_gate_record(gate) for gate in run.gates],
+        "gates": [_gate_record(gate) | {"rerun": rerun(run, gate)} for gate in run.gates],
         "not_tested": list(run.not_tested),
     }
+
+
+def rerun(run: RunVerdict, gate: GateVerdict) -> str | None:
+    """The command that asks a gate the same again; None for the harness's own measures."""
+    if gate.history is None:
+        return None
+    settings = run.run["settings"]["run"]
+    words = f"python -m gates run --profile {run.profile} --seed {run.run['seed']}"
+    if settings["selection"]:
+        words += f" --only {gate.name}"
+    if not run.run["server"]["launched"]:
+        return f"{words} --base-url URL"
+    if settings["model"] == "given":
+        words += " --model PATH"
+    return words if run.run["own_server"] else f"{words} --server COMMAND"
 
 
 def _gate_record(gate: GateVerdict) -> dict[str, Any]:

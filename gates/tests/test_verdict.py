@@ -18,10 +18,18 @@ from gates.harness.verdict import (
     as_record,
     measured,
     merge,
+    rerun,
     summary_line,
     unmeasured,
 )
 from gates.profile import Profile
+
+RUN = {
+    "seed": 7,
+    "settings": {"run": {"selection": True, "model": "given"}},
+    "server": {"launched": True},
+    "own_server": True,
+}
 
 
 def measure(value: float | None, *, better: Any = "higher", limit: float = 1.0) -> Measure:
@@ -94,9 +102,9 @@ def test_a_run_that_did_not_end_is_never_a_pass() -> None:
 @pytest.mark.usefixtures("echo_gate")
 def test_the_verdict_file_has_schema_1_and_every_measure() -> None:
     judgement = Judgement((measure(0.5),), findings=(Finding("echo.right_ratio", "cell 1", "a", "b"),))
-    record = as_record(RunVerdict("ci", {"seed": 7}, (GateVerdict("echo", 2.0, "h", judgement),)))
+    record = as_record(RunVerdict("ci", RUN, (GateVerdict("echo", 2.0, "h", judgement),)))
 
-    assert (1, "fail", {"seed": 7}) == (record["schema"], record["verdict"], record["run"])
+    assert (1, "fail", RUN) == (record["schema"], record["verdict"], record["run"])
     assert ("echo.right_ratio", 0.5, 1.0, "ratio") == tuple(
         record["gates"][0]["measures"][0][name] for name in ("id", "value", "limit", "unit")
     )
@@ -106,6 +114,29 @@ def test_the_verdict_file_has_schema_1_and_every_measure() -> None:
 @pytest.mark.usefixtures("echo_gate")
 def test_the_last_line_begins_with_the_word_and_gives_the_first_reason() -> None:
     gate = GateVerdict("echo", 2.0, "h", Judgement((measure(0.5),)))
-    record = as_record(RunVerdict("ci", {}, (gate,), reasons=("too few words came back",)))
+    record = as_record(RunVerdict("ci", RUN, (gate,), reasons=("too few words came back",)))
 
     assert "FAIL: profile ci, 0 of 1 claims hold - too few words came back" == summary_line(record)
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        pytest.param({}, "--seed 7 --only echo --model PATH", id="given_model"),
+        pytest.param(
+            {"own_server": False}, "--seed 7 --only echo --model PATH --server COMMAND", id="server"
+        ),
+        pytest.param({"server": {"launched": False}}, "--seed 7 --only echo --base-url URL", id="address"),
+        pytest.param(
+            {"settings": {"run": {"selection": False, "model": "embedded"}}},
+            "--seed 7",
+            id="nothing_left_out",
+        ),
+    ],
+)
+def test_the_command_that_asks_again_names_all_that_it_needs(changes: dict[str, Any], command: str) -> None:
+    gate = GateVerdict("echo", 2.0, "h", Judgement((measure(0.5),)))
+
+    assert f"python -m gates run --profile ci {command}" == rerun(
+        RunVerdict("ci", RUN | changes, (gate,)), gate
+    )
