@@ -1,0 +1,252 @@
+"""Limits, errors, health, keepalive and disconnection on the wire."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from engine.config import EngineSettings
+from engine.tests.server.live import Live, Script, live_server, until
+
+ASK = [{"role": "user", "content": "Hi"}]
+CHAT = "/v1/chat/completions"
+OUT_OF_BOUNDS: dict[str, tuple[object, ...]] = {
+    "max_tokens": (-1, 1e308, True, "1", 1.5, [1]),
+    "max_completion_tokens": (-1, False, "9"),
+    "temperature": (-0.1, 2.1, 1e308, True, "1", 2**63),
+    "top_p": (0, -1, 1.1, True, "1"),
+    "top_k": (-1, 2**31, 1.0, True, "1", 2**63),
+    "min_p": (-0.1, 1.1, True, "0"),
+    "n": (0, 2, -1, 10**6, 2**63, True, "1"),
+    "seed": (2**64, -(2**63) - 1, 1.5, True, "1"),
+    "top_logprobs": (-1, 1, 2**31, True),
+    "logprobs": (True, 1, "yes"),
+    "stream": (1, "true"),
+    "stop": (1, [1], ["x"] * 17, "y" * 1025),
+    "stream_options": (True, []),
+    "logit_bias": ({"1": 5},),
+    "tools": ({}, [1], [{"type": "function"}]),
+    "tool_choice": ("required", {"type": "function"}, 3),
+    "response_format": ({"type": "xml"}, "json"),
+    "model": (1, ["m"]),
+    "messages": (None, [], {}, "hi", [{"role": "user", "content": 5}]),
+}
+AT_BOUNDS: dict[str, tuple[object, ...]] = {
+    "max_tokens": (0, 1, 2**31, 2**63, None),
+    "temperature": (0, 2, 2.0, None),
+    "top_p": (1e-9, 1),
+    "top_k": (0, 2**31 - 1),
+    "min_p": (0, 1),
+    "n": (1, None),
+    "seed": (2**63, -(2**63), 0),
+    "stop": ([], "", ["x"] * 16, None),
+    "tools": ([], None),
+    "response_format": ({"type": "text"}, None),
+    "unknown_member": ({"deep": [1, 2]},),
+    "chat_template_kwargs": ({"tokenize": True, "chat_template": "{{ x }}"},),
+}
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Live]:
+    with live_server(Script("</think>ok")) as running:
+        yield running
+
+
+def post(live: Live, body: Any, path: str = CHAT) -> httpx2.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx2.post(live.base_url + path, content=content, timeout=30, verify=False)
+
+
+def test_health_names_the_loaded_model(live: Live) -> None:
+    answer = httpx2.get(f"{live.base_url}/health")
+
+    assert (200, "ok", "script-model") == (
+        answer.status_code,
+        answer.json()["status"],
+        answer.json()["model"],
+    )
+    assert answer.json()["uptime_s"] >= 0
+    assert answer.headers["x-request-id"].startswith("req_")
+
+
+def test_while_loading_the_socket_answers_503() -> None:
+    gate = threading.Event()
+    with live_server(wait=False, before_load=lambda: gate.wait(20)) as loading:
+        health = httpx2.get(f"{loading.base_url}/health")
+        chat = post(loading, {"messages": ASK})
+        models = httpx2.get(f"{loading.base_url}/v1/models")
+        gate.set()
+        until(lambda: httpx2.get(f"{loading.base_url}/health").status_code == 200)
+
+    assert (503, {"status": "loading"}) == (health.status_code, health.json())
+    assert [503, 503] == [chat.status_code, models.status_code]
+    assert ("not_ready", "server_error") == (chat.json()["error"]["code"], chat.json()["error"]["type"])
+    assert int(chat.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("member", "value"), [(name, value) for name in OUT_OF_BOUNDS for value in OUT_OF_BOUNDS[name]]
+)
+def test_a_value_out_of_bounds_is_refused_by_its_name(live: Live, member: str, value: object) -> None:
+    answer = post(live, {"messages": ASK, member: value})
+    error = answer.json()["error"]
+
+    assert 400 == answer.status_code
+    assert error["param"].split(".")[0] == member
+    assert "invalid_request_error" == error["type"]
+
+
+@pytest.mark.parametrize(
+    ("member", "value"), [(name, value) for name in AT_BOUNDS for value in AT_BOUNDS[name]]
+)
+def test_a_value_at_its_bound_is_accepted(live: Live, member: str, value: object) -> None:
+    assert 200 == post(live, {"messages": ASK, member: value}).status_code
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{", id="cut"),
+        pytest.param(b"[]", id="list"),
+        pytest.param(b'{"messages": NaN}', id="nan"),
+        pytest.param(b'{"temperature": Infinity}', id="infinity"),
+        pytest.param(b"\xff\xfe{}", id="not_utf8"),
+        pytest.param(b'{"a":' * 300 + b"1" + b"}" * 300, id="nested_300"),
+        pytest.param(b'{"a":' + b"[" * 60000, id="nested_60000"),
+        pytest.param(b'{"seed": ' + b"9" * 5000 + b"}", id="5000_digits"),
+    ],
+)
+def test_a_body_that_is_no_json_object_is_refused(live: Live, body: bytes) -> None:
+    answer = post(live, body)
+
+    assert (400, "invalid_json") == (answer.status_code, answer.json()["error"]["code"])
+
+
+def test_a_body_over_the_limit_is_refused() -> None:
+    with live_server(max_body_mib=1) as small:
+        answer = post(small, b" " * (2**20 + 1))
+        after = httpx2.get(f"{small.base_url}/health")
+
+    assert (413, "request_too_large") == (answer.status_code, answer.json()["error"]["code"])
+    assert 200 == after.status_code
+
+
+def test_a_chunked_body_over_the_limit_is_refused() -> None:
+    with live_server(max_body_mib=1) as small:
+        parts = (b" " * 100_000 for _ in range(12))
+        answer = httpx2.post(small.base_url + CHAT, content=parts, timeout=30)
+
+    assert 413 == answer.status_code
+
+
+def test_a_compressed_body_is_refused(live: Live) -> None:
+    answer = httpx2.post(live.base_url + CHAT, content=b"x", headers={"content-encoding": "gzip"})
+
+    assert 415 == answer.status_code
+
+
+def test_a_body_that_stops_coming_is_given_up() -> None:
+    with live_server(body_timeout_s=0.2) as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:
+        raw.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        raw.settimeout(10)
+
+        assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+def test_unknown_paths_and_methods_answer_in_the_clients_shape(live: Live) -> None:
+    missing = httpx2.get(f"{live.base_url}/v1/nothing")
+    wrong = httpx2.get(live.base_url + CHAT)
+
+    assert (404, "not_found") == (missing.status_code, missing.json()["error"]["code"])
+    assert (405, "method_not_allowed") == (wrong.status_code, wrong.json()["error"]["code"])
+    assert "POST" in wrong.headers["allow"]
+
+
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}/", "/chat/completions", f"{CHAT}?beta=true"])
+def test_common_spellings_of_the_path_work(live: Live, path: str) -> None:
+    assert 200 == post(live, {"messages": ASK}, path).status_code
+
+
+def test_tokenize_counts_what_chat_reports(live: Live) -> None:
+    body = {"messages": [{"role": "system", "content": "Be brief."}, *ASK]}
+    counted = post(live, body, "/tokenize").json()["count"]
+
+    assert post(live, body).json()["usage"]["prompt_tokens"] == counted
+
+
+def test_a_stream_breathes_before_its_first_token() -> None:
+    script = Script("</think>ok", before_step=lambda _: time.sleep(0.3))
+    with live_server(script, keepalive_s=0.05) as slow:
+        lines = _raw_stream(slow).split("\n\n")
+
+    assert lines[0].endswith(": keepalive")
+    assert lines.count(": keepalive") >= 3
+    assert "data: [DONE]" == lines[-2]
+
+
+def _raw_stream(live: Live) -> str:
+    body = {"messages": ASK, "stream": True}
+    with httpx2.stream("POST", live.base_url + CHAT, json=body, timeout=30) as answer:
+        return "".join(answer.iter_text())
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "stream"])
+def test_a_client_that_leaves_cancels_its_request(streaming: bool) -> None:
+    script = Script("</think>" + "long " * 500, before_step=lambda _: time.sleep(0.01))
+    with live_server(script) as slow:
+        body = json.dumps({"messages": ASK, "stream": streaming}).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", slow.port)) as raw:
+            raw.sendall(head + body)
+            until(lambda: slow.service.engine.stats().counters["tokens_decoded"] > 3)
+        until(lambda: slow.service.engine.stats().counters["requests_canceled"] == 1, seconds=2)
+        decoded = slow.service.engine.stats().counters["tokens_decoded"]
+
+    assert decoded < 2000
+
+
+def test_a_failing_request_leaves_its_neighbour_alone() -> None:
+    def break_on_tilde(slices: list[list[int]]) -> None:
+        if any(script.tokenizer.encode("~")[0] in tokens for tokens in slices):
+            raise RuntimeError("secret path /home/x")
+
+    script = Script("</think>" + "word " * 40, before_step=break_on_tilde)
+    with live_server(script) as fragile:
+        good: list[httpx2.Response] = []
+        neighbour = threading.Thread(target=lambda: good.append(post(fragile, {"messages": ASK})))
+        neighbour.start()
+        bad = post(fragile, {"messages": [{"role": "user", "content": "~"}]})
+        streamed = post(fragile, {"messages": [{"role": "user", "content": "~"}], "stream": True})
+        neighbour.join(30)
+
+    assert (500, "internal_error") == (bad.status_code, bad.json()["error"]["code"])
+    assert "secret" not in bad.text + streamed.text
+    assert (200, True) == (streamed.status_code, '"error"' in streamed.text)
+    assert "[DONE]" not in streamed.text
+    assert "word " * 40 == good[0].json()["choices"][0]["message"]["content"]
+
+
+def test_a_full_queue_answers_503_at_once() -> None:
+    gate = threading.Event()
+    script = Script("</think>ok", before_step=lambda _: gate.wait(20))
+    with live_server(script, engine=EngineSettings(max_sequences=1, queue_depth=0)) as busy:
+        first = threading.Thread(target=lambda: post(busy, {"messages": ASK}))
+        first.start()
+        until(lambda: busy.service.engine.stats().running == 1)
+        refused = post(busy, {"messages": ASK, "stream": True})
+        health = httpx2.get(f"{busy.base_url}/health", timeout=5)
+        gate.set()
+        first.join(30)
+
+    assert (503, "overloaded") == (refused.status_code, refused.json()["error"]["code"])
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert 200 == health.status_code
