@@ -106,7 +106,7 @@ def executor(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
 def globals_of(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
     """What belongs to the run and to no claim: its record, the end of the server's log, why it is no pass."""
     files = [_attach(folder, "run.json", "run.json", "application/json", folder.run_json.read_text())]
-    if folder.server_log.is_file():
+    if folder.server_log.is_file() and folder.server_log.stat().st_size:
         tail = folder.server_log.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
         files.append(_attach(folder, "server.log", "end of the server's log", "text/plain", tail))
     return {"attachments": files, "errors": [{"message": reason} for reason in verdict.reasons]}
@@ -134,21 +134,15 @@ class Place:
 
 def _write_gate(folder: RunFolder, verdict: RunVerdict, gate: GateVerdict, span: Span) -> None:
     spec = registry.find(gate.name)
-    shared = [
-        _attach(folder, f"{gate.name}-{t.name}.csv", t.name, "text/csv", as_csv(t))
-        for t in gate.judgement.tables
-    ]
-    metrics = folder.metrics(gate.name)
-    if metrics.is_file():
-        text = metrics.read_text(encoding="utf-8", errors="replace")
-        shared.append(_attach(folder, f"{gate.name}-metrics.txt", "server's metrics", "text/plain", text))
     for number, measure in enumerate(gate.judgement.measures):
         found = [finding for finding in gate.judgement.findings if finding.measure == measure.id]
         # The first claim carries the gate's time; the others follow it, in order, when it has been driven.
         start = span.start if number == 0 else span.stop + number
         own = Span(start, span.stop + number, span.cells)
         result = _result(Place(folder.path.name, verdict.profile, spec, gate, own), measure)
-        result["attachments"] = shared + _finding_files(folder, measure, found)
+        # A file that two results name is shown by one alone, so each claim that needs rows has its own.
+        rows = _gate_files(folder, gate, measure) if number == 0 or result["status"] != "passed" else []
+        result["attachments"] = _finding_files(folder, measure, found) + rows
         write_json(folder.allure / f"{result['uuid']}-result.json", result)
 
 
@@ -253,6 +247,19 @@ def _finding_files(folder: RunFolder, measure: Measure, found: Sequence[Finding]
         blocks.append(f"... and {more} more in the history")
     name = f"{measure.id}-findings.txt"
     return [_attach(folder, name, "what went wrong", "text/plain", "\n\n".join(blocks) + "\n")]
+
+
+def _gate_files(folder: RunFolder, gate: GateVerdict, measure: Measure) -> list[dict[str, str]]:
+    """The rows behind a gate and what the server counted, as attachments of one claim."""
+    files = [
+        _attach(folder, f"{measure.id}-{table.name}.csv", table.name, "text/csv", as_csv(table))
+        for table in gate.judgement.tables
+    ]
+    metrics = folder.metrics(gate.name)
+    if metrics.is_file():
+        text = metrics.read_text(encoding="utf-8", errors="replace")
+        files.append(_attach(folder, f"{measure.id}-metrics.txt", "server's metrics", "text/plain", text))
+    return files
 
 
 def _attach(folder: RunFolder, source: str, name: str, kind: str, content: str) -> dict[str, str]:

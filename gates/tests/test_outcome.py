@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
 
+from gates import registry
 from gates.harness import junit
 from gates.harness.allure import as_csv
 from gates.harness.record import RunFolder
 from gates.harness.verdict import Table
-from gates.profile import Profile
+from gates.profile import Profile, checked
+from gates.registry import MeasureSpec
+from gates.tests.conftest import ECHO, echo_tables
 from gates.tests.judged import make_run
 from reports import page, render
 
@@ -169,6 +173,17 @@ def test_allure_attaches_rows_and_findings(failed: RunFolder) -> None:
 
     assert "word,outcome\nword0,ok\n" == rows[:22]
     assert "word2\n  expected: word2\n  found:    a | b" in findings
+
+
+def test_no_attachment_is_named_by_two_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unmeasured = MeasureSpec("echo.lost_count", "Nothing is lost", "lower")
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, measures=(*ECHO.measures, unmeasured)),))
+    profile = checked("echo", echo_tables(max_lost_count=0), "0" * 64)
+    folder = make_run(tmp_path, profile, right=2, wrong=2)
+    found = [item["source"] for result in results(folder).values() for item in result["attachments"]]
+
+    assert 3 <= len(found) == len(set(found))
+    assert all((folder.allure / source).is_file() for source in found)
 
 
 def test_allure_has_environment_categories_executor_and_numbers(passed: RunFolder) -> None:
