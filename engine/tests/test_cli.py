@@ -1,0 +1,117 @@
+"""The command line end to end, on a random model file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from engine.cli import main
+
+
+def test_run_prints_an_answer_and_its_rates(small_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["run", str(small_path), "-p", "Hello", "-n", "4", "--threads", "1"])
+    printed = capsys.readouterr()
+
+    assert 0 == code
+    assert "tok/s" in printed.err
+
+
+def test_bench_measures_every_depth(small_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["bench", str(small_path), "--depths", "8,20", "--decode", "3", "--json", "--threads", "1"])
+    report = json.loads(capsys.readouterr().out)
+
+    assert 0 == code
+    assert [(8, 2), (20, 2)] == [(row["depth"], row["decode_tokens"]) for row in report["depths"]]
+    assert all(row["prefill_tok_s"] > 0 and row["decode_tok_s"] > 0 for row in report["depths"])
+
+
+def test_inspect_answers_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["inspect", "--spec", "v4-flash", "--memory", "119GiB"])
+    printed = capsys.readouterr().out
+
+    assert 0 == code
+    assert "13760 bytes a token" in printed
+    assert "largest context: 1048576 tokens" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param(["run", "none.gguf", "-p", "x"], 2, "none.gguf does not exist", id="no_file"),
+        pytest.param(["run", __file__, "-p", "x"], 1, "GGUF", id="not_a_model"),
+        pytest.param(["inspect", "--spec", "x"], 2, "v4-flash", id="no_such_shape"),
+        pytest.param(["inspect", "--spec", "v4-pro", "--memory", "9"], 2, "119GiB", id="size"),
+        pytest.param(["serve", __file__, "--port", "x"], 2, "server.port", id="port"),
+        pytest.param(["bench", __file__, "--depths", "a"], 2, "--depths", id="depths"),
+        pytest.param(["bench", __file__, "--decode", "1"], 2, "--decode", id="decode"),
+        pytest.param(["run", __file__, "-p", "x", "-n", "0"], 2, "--max-tokens", id="max_tokens"),
+    ],
+)
+def test_wrong_input_gives_one_clear_message(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code == main(arguments)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["torch", "starlette", "uvicorn"])
+def test_help_and_inspect_import_nothing_heavy(package: str) -> None:
+    program = (
+        "import sys; from engine.cli import main; "
+        f"main(['inspect', '--spec', 'v4-flash']); print(); print({package!r} in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "False" == done.stdout.split()[-1]
+
+
+def test_serve_answers_health_while_it_loads_and_chats_afterwards(small_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "engine.cli", "serve", "--model", str(small_path), "--port", str(port)]
+    process = subprocess.Popen([*words, "--threads", "1"], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        base = f"http://127.0.0.1:{port}"
+        _wait_for_health(base, process)
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "seed": 3}
+        answers = [httpx2.post(f"{base}/v1/chat/completions", json=body, timeout=60).json() for _ in range(2)]
+        process.terminate()
+
+        assert answers[0]["choices"] == answers[1]["choices"]
+        prompt = answers[0]["usage"]["prompt_tokens"]
+        assert prompt - 1 == answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert process.wait(30) in (0, -15)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for_health(base: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx2.get(f"{base}/health", timeout=5, verify=False).status_code == 200:
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"the server was not ready; exit code {process.poll()}")
+
+
+def test_a_server_that_cannot_load_ends_with_the_reason(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    words = [sys.executable, "-m", "engine", "serve", str(broken), "--port", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 1 == done.returncode
+    assert "broken.gguf" in done.stderr
+    assert "Traceback" not in done.stderr

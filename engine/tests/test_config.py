@@ -1,0 +1,82 @@
+"""Settings: the order of the three places, and one clear message for every wrong value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import Settings, embedded_model, load, model_path
+from engine.errors import SettingError
+
+
+def test_the_command_line_beats_the_environment_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('model = "a.gguf"\n[server]\nport = 1\nhost = "::1"\n[engine]\nthreads = 1\n')
+    environment = {"SPARKGATE_PORT": "2", "SPARKGATE_THREADS": "2", "SPARKGATE_DATA": "/somewhere"}
+    settings = load(command_line={"engine.threads": "3"}, environment=environment, file=file)
+
+    assert ("a.gguf", "::1", 2, 3) == (
+        settings.model,
+        settings.server.host,
+        settings.server.port,
+        settings.engine.threads,
+    )
+
+
+def test_nothing_said_gives_the_defaults() -> None:
+    assert Settings() == load(command_line={"server.port": None}, environment={})
+
+
+def test_the_default_temperature_of_ds4_scripts_is_read() -> None:
+    settings = load(command_line={}, environment={"DS4_SERVER_DEFAULT_TEMP": "0"})
+
+    assert 0.0 == settings.server.default_temperature
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        pytest.param("[server]\nprot = 1", "did you mean server.port", id="misspelt"),
+        pytest.param("[server]\nport = true", "server.port", id="boolean"),
+        pytest.param("[server]\nport = 70000", "0 to 65535", id="range"),
+        pytest.param("[engine]\nthreads = 1.5", "a whole number", id="fraction"),
+        pytest.param("[server]\nhost = 1", "allowed is text", id="number_for_text"),
+        pytest.param("[nothing]\nx = 1", "unknown setting nothing.x", id="unknown_table"),
+        pytest.param("server = 1", "unknown setting server", id="table_is_a_number"),
+        pytest.param("[server", "not TOML", id="syntax"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_key_and_origin(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+
+    with pytest.raises(SettingError) as caught:
+        load(command_line={}, environment={}, file=file)
+    assert named in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "1e5", "nan", "99999"])
+def test_a_wrong_environment_variable_stops_the_start(value: str) -> None:
+    with pytest.raises(SettingError, match="SPARKGATE_PORT"):
+        load(command_line={}, environment={"SPARKGATE_PORT": value})
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingError, match="SPARKGATE_KEEPALIVE_S"):
+        load(command_line={}, environment={"SPARKGATE_KEEPALIVE_S": "nan"})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot be read"):
+        load(command_line={}, environment={}, file=tmp_path / "none.toml")
+
+
+def test_a_missing_model_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="give a path to a GGUF file"):
+        model_path(Settings(model=str(tmp_path / "none.gguf")))
+
+
+def test_the_embedded_model_lies_beside_the_engine() -> None:
+    assert ("tiny", "sparkgate-tiny.gguf") == (embedded_model().parent.name, embedded_model().name)
