@@ -97,7 +97,7 @@ class _Asker:
                 return
             prompt_tokens = reply.usage.prompt_tokens or cell.tier_tokens
             ruler = ruler.corrected(pieces(message), prompt_tokens)
-            self._scale.learn(pieces(message), prompt_tokens)
+            self._scale.learn(cell.tier_tokens, pieces(message), prompt_tokens)
             missed = abs(prompt_tokens - cell.tier_tokens)
             if missed <= self._plan.length_tolerance * cell.tier_tokens or attempt == ATTEMPTS:
                 self._second_turn(cell, message, reply, attempt)

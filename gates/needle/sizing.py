@@ -52,14 +52,17 @@ class Ruler:
 
 @dataclass(slots=True)
 class Scale:
-    """The ruler of a run: right for all prompts so far together, for one text it varies by a few per cent."""
+    """The ruler of a run: right for all prompts of a tier so far together; single texts vary around it."""
 
     ruler: Ruler
+    tier_tokens: int = 0
     counted_pieces: int = 0
     counted_tokens: float = 0.0  # without the overhead
 
-    def learn(self, counted_pieces: int, prompt_tokens: int) -> None:
-        """Take in what the server counted for one more prompt."""
+    def learn(self, tier_tokens: int, counted_pieces: int, prompt_tokens: int) -> None:
+        """Take in what the server counted for a prompt; a new tier starts with the ruler of the last."""
+        if tier_tokens != self.tier_tokens:
+            self.tier_tokens, self.counted_pieces, self.counted_tokens = tier_tokens, 0, 0.0
         self.counted_pieces += counted_pieces
         self.counted_tokens += max(0.0, prompt_tokens - self.ruler.overhead_tokens)
         together = round(self.counted_tokens + self.ruler.overhead_tokens)
