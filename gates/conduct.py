@@ -25,7 +25,16 @@ from gates.harness.record import RunFolder, write_whole
 from gates.harness.reply import ClientError
 from gates.harness.rig import Progress, Rig
 from gates.harness.room import Room
-from gates.harness.verdict import GateVerdict, Judgement, RunVerdict, Verdict, counts, measured, spec_of
+from gates.harness.verdict import (
+    GateVerdict,
+    Judgement,
+    RunVerdict,
+    Verdict,
+    counts,
+    measured,
+    spec_of,
+    unmeasured,
+)
 from gates.profile import Profile, Settings
 from gates.registry import GateSpec
 
@@ -107,7 +116,11 @@ def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVer
     """The verdict of one gate from its recorded history, and the baseline that the run adopted."""
     path = folder.history(spec.name)
     events = history.read(path)
-    judgement = room.judge(room.load(spec), events, settings, baseline.of_run(folder))
+    try:
+        judgement = room.judge(room.load(spec), events, settings, baseline.of_run(folder))
+    except ImportError as error:
+        note = f"the gate cannot be imported ({error})"
+        judgement = Judgement(unmeasured(settings, [measure.id for measure in spec.measures], note))
     return GateVerdict(
         name=spec.name,
         seconds=room.seconds(events),

@@ -234,9 +234,12 @@ def _public_command(request: Request) -> list[str]:
 
 def _test_file(gate: GateSpec) -> str:
     name = f"{gate.room}.test_{gate.name}"
-    found = importlib.util.find_spec(name)
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # the room itself is not there
+        found = None
     if found is None or found.origin is None:
-        raise InfrastructureError(f"gate '{gate.name}' has no module {name}")
+        raise InfrastructureError(f"gate '{gate.name}' has no module {name}: the installation is not whole")
     return found.origin
 
 

@@ -8,19 +8,22 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from gates import judge, run
+from gates import conduct, judge, registry, run
+from gates.conduct import Drive
 from gates.errors import ExitCode, UsageError
-from gates.harness import record
+from gates.harness import launch, record
+from gates.harness.progress import Board
 from gates.harness.record import RunFolder
 from gates.profile import Profile, checked
 from gates.run import Request
-from gates.tests.conftest import echo_tables, fake_command
+from gates.tests.conftest import ECHO, echo_tables, fake_command
 from gates.tests.fake_server import FakeServer
 
 
@@ -171,6 +174,74 @@ def test_a_bug_in_a_check_is_unknown_and_names_its_place(
 
     assert ExitCode.UNKNOWN == code
     assert "the check raised ZeroDivisionError: by nothing (broken" in verdict_of(folder)["reasons"][0]
+
+
+def test_a_gate_whose_room_is_missing_is_infrastructure(
+    model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, room="gates.tests.nowhere"),))
+
+    code, folder, _ = do(checked("echo", echo_tables(), ""), model_file)
+    assert ExitCode.INFRASTRUCTURE == code
+    assert "has no module gates.tests.nowhere.test_echo" in verdict_of(folder)["reasons"][0]
+    assert "cannot be imported" in verdict_of(folder)["gates"][0]["measures"][0]["note"]
+
+
+def test_a_break_inside_the_test_runner_is_infrastructure(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("gates.plugin.Claim", broken)
+    code, folder, _ = do(echo_profile, model_file)
+
+    assert ExitCode.INFRASTRUCTURE == code
+    assert "ZeroDivisionError: by nothing" in folder.read_run()["error"]
+    assert [] == folder.read_run()["leftover"]
+
+
+class Stub:
+    """A server that is there or gone as told, at an address where nobody answers."""
+
+    base_url = f"http://127.0.0.1:{launch.free_port()}"
+    pid: int | None = None
+
+    def __init__(self, *, there: bool) -> None:
+        self.there = there
+
+    def alive(self) -> bool:
+        """As told."""
+        return self.there
+
+    def log_tail(self) -> str:
+        """Nothing."""
+        return ""
+
+    def stop(self) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("there", "note"),
+    [
+        pytest.param(
+            False, "the server died before the gate had finished (before this gate began)", id="dead"
+        ),
+        pytest.param(True, "/health did not answer within 30 s before it began", id="wedged"),
+    ],
+)
+def test_a_gate_after_the_death_of_the_server_is_unknown_and_asks_nothing(
+    echo_profile: Profile, tmp_path: Path, there: bool, note: str
+) -> None:
+    folder = RunFolder(tmp_path)
+    drive = Drive(echo_profile, folder, Stub(there=there), 7)
+    conduct.drive_gate(drive, ECHO, Board(quiet()))
+    verdict = conduct.judge_gate(folder, ECHO, echo_profile.table("echo"))
+
+    assert ("unknown", 0) == (verdict.verdict, verdict.operations["asked"])
+    assert note in verdict.judgement.measures[0].note
 
 
 def test_no_key_gets_into_the_record(

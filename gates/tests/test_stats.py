@@ -127,3 +127,17 @@ def test_spread_is_measured_in_medians() -> None:
 def test_a_count_above_the_whole_is_refused() -> None:
     with pytest.raises(ValueError, match="4 of 3"):
         stats.wilson(4, 3)
+
+
+@pytest.mark.parametrize(("k", "p", "expected"), [(0, 0.0, 1.0), (2, 1.0, 0.0), (3, 1.0, 1.0), (3, 0.5, 1.0)])
+def test_the_binomial_tail_is_right_at_its_edges(k: int, p: float, expected: float) -> None:
+    assert expected == pytest.approx(stats.binomial_cdf(k, 3, p))
+
+
+def test_rows_of_different_length_and_empty_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="as many"):
+        stats.theil_sen([1, 2], [1])
+    with pytest.raises(ValueError, match="at least one value"):
+        stats.bootstrap([], fmean, seed=1)
+    with pytest.raises(ValueError, match="at least one value"):
+        stats.spread_ratio([])
