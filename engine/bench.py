@@ -113,19 +113,17 @@ def _answer(service: Service, question: Question, show: Callable[[str], None]) -
 
 def _print(service: Service, request: Request, parser: OutputParser, show: Callable[[str], None]) -> Timings:
     decoder = service.tokenizer.stream()
+    shown: list[str] = []  # the kind of text shown last
 
-    def take(token: int) -> None:
-        _show(parser.push(decoder.push(token)), show)
+    def write(pieces: Sequence[Output]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Piece):
+                show("\n\n" + piece.text if shown and shown[-1] != piece.kind else piece.text)
+                shown.append(piece.kind)
 
-    timings = _generate(service, request, take)
-    _show(parser.finish(End.STOP if timings.generated_tokens < request.max_tokens else End.LENGTH), show)
+    timings = _generate(service, request, lambda token: write(parser.push(decoder.push(token))))
+    write(parser.finish(End.STOP if timings.generated_tokens < request.max_tokens else End.LENGTH))
     return timings
-
-
-def _show(pieces: Sequence[Output], show: Callable[[str], None]) -> None:
-    for piece in pieces:
-        if isinstance(piece, Piece):
-            show(piece.text)
 
 
 def _generate(service: Service, request: Request, take: Callable[[int], None]) -> Timings:

@@ -118,7 +118,7 @@ def _serve(options: argparse.Namespace) -> int:
     path = model_path(settings)
     from engine.server.serve import serve
 
-    serve(path, settings)
+    serve(path, settings, announce=lambda line: print(line, file=sys.stderr, flush=True))
     return 0
 
 

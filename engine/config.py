@@ -6,6 +6,7 @@ Every environment variable the engine reads is read here.  Knows nothing of what
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -35,11 +36,16 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens and what it accepts; `model_id` empty means the name in the model file."""
+    """Where the server listens and what it accepts.
+
+    `model_id` empty means the name in the model file; `api_key` empty means that every key is accepted, which
+    is allowed on the loopback only.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     model_id: str = ""
+    api_key: str = field(default="", repr=False)
     default_temperature: float = 1.0
     default_min_p: float = 0.05
     max_body_mib: int = 64
@@ -91,6 +97,21 @@ def load(
         if value is not None:
             values[key] = _convert(key, value, "the command line")
     return _build(values)
+
+
+def check_exposure(settings: ServerSettings) -> None:
+    """Refuse to listen where others can reach the server without a key."""
+    if settings.api_key or settings.host == "localhost":
+        return
+    try:
+        private = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        private = False
+    if not private:
+        raise SettingError(
+            f"server.host is {settings.host!r}, which other machines may reach; "
+            f"set a key with {PREFIX}API_KEY or listen on 127.0.0.1"
+        )
 
 
 def embedded_model() -> Path:

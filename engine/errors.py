@@ -6,6 +6,7 @@ EngineError                 anything the engine reports to a person or a client
 ├── NumericsError           the model produced numbers that cannot be used (HTTP 500, this request only)
 ├── RequestError            the client's request is wrong (HTTP 400)
 │   ├── ContextLengthError  the prompt does not fit the context (HTTP 400)
+│   ├── UnauthorizedError   no or a wrong API key (HTTP 401)
 │   ├── NotFoundError       no such path or model (HTTP 404)
 │   ├── MethodError         the path exists, the method does not (HTTP 405)
 │   ├── BodyTooLargeError   the body exceeds the limit (HTTP 413)
@@ -67,6 +68,13 @@ class ContextLengthError(RequestError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens
+
+
+class UnauthorizedError(RequestError):
+    """The API key is missing or wrong."""
+
+    status = 401
+    code = "invalid_api_key"
 
 
 class NotFoundError(RequestError):

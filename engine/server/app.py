@@ -5,6 +5,8 @@ Every path of this server is listed here.  Knows nothing of what the endpoints d
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 
 from starlette.applications import Starlette
@@ -15,7 +17,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.config import ServerSettings
-from engine.errors import CapacityError, EngineError, MethodError, NotFoundError, RequestError
+from engine.errors import (
+    CapacityError,
+    EngineError,
+    MethodError,
+    NotFoundError,
+    RequestError,
+    UnauthorizedError,
+)
 from engine.server.chat import ChatEndpoint, json_response
 from engine.server.ids import request_id
 from engine.server.openai import error_body
@@ -24,6 +33,7 @@ from engine.server.status import StatusEndpoint
 from engine.server.stream import ClientGoneError
 
 log = logging.getLogger("engine.server")
+OPEN_PATHS = ("/health", "/healthz")
 CLIENT_GONE = 499  # nobody reads it; it only marks the log
 
 
@@ -48,14 +58,15 @@ def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> ASGI
         },
     )
     app.router.redirect_slashes = False
-    return Doorway(app)
+    return Doorway(app, settings.api_key)
 
 
 class Doorway:
-    """Wraps the application: tolerates a trailing slash and gives every response a request id."""
+    """Wraps the application: tolerates a trailing slash, asks for the key, gives every response an id."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
         self._app = app
+        self._key = _digest(api_key.encode()) if api_key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request through."""
@@ -71,7 +82,26 @@ class Doorway:
             await send(message)
 
         path = scope["path"].rstrip("/") or "/"
-        await self._app({**scope, "path": path}, receive, send_with_id)
+        inner: ASGIApp = self._app
+        if not self._allows(scope, path):
+            inner = error_response(
+                UnauthorizedError("the API key is missing or wrong; send it as Authorization: Bearer KEY")
+            )
+        await inner({**scope, "path": path}, receive, send_with_id)
+
+    def _allows(self, scope: Scope, path: str) -> bool:
+        """Every path but the health needs the key; all comparisons take the same time."""
+        if self._key is None or path in OPEN_PATHS:
+            return True
+        headers = dict(scope["headers"])
+        bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+        by_bearer = hmac.compare_digest(self._key, _digest(bearer))
+        by_header = hmac.compare_digest(self._key, _digest(headers.get(b"x-api-key", b"")))
+        return by_bearer or by_header
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
 
 
 def _both(path: str, endpoint: object, method: str) -> list[Route]:
@@ -85,6 +115,8 @@ def error_response(error: EngineError) -> Response:
     headers = {}
     if isinstance(error, CapacityError):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, MethodError):
         headers["Allow"] = ", ".join(error.allowed)
     return json_response(error_body(error), status=error.status, headers=headers)

@@ -6,7 +6,6 @@ Joins dialect, generation and stream.  Decides nothing about scheduling.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from engine.server.ids import answer_id, fresh_seed
 from engine.server.service import Host, Service
 from engine.server.stream import DONE, EventStream, frame, until_gone
 
-log = logging.getLogger("engine.server")
+LARGE_BODY = 256 * 1024  # bytes; decoding more than this would hold up every other connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,9 @@ class ChatEndpoint:
         defaults = SamplingParams(
             temperature=self.settings.default_temperature, min_p=self.settings.default_min_p
         )
-        return openai.read_chat(decode_object(body), defaults=defaults)
+        if len(body) < LARGE_BODY:
+            return openai.read_chat(decode_object(body), defaults=defaults)
+        return await asyncio.to_thread(lambda: openai.read_chat(decode_object(body), defaults=defaults))
 
 
 def json_response(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

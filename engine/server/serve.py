@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
-from engine.config import Settings
+from engine.config import Settings, check_exposure
 from engine.errors import EngineError
 from engine.server.app import build_app
 from engine.server.service import Host, Service
@@ -23,10 +23,21 @@ MAX_HEADER_BYTES = 64 * 1024
 
 
 class Server:
-    """One server process; `load` makes the service, on a thread of its own."""
+    """One server process; `load` makes the service, on a thread of its own.
 
-    def __init__(self, settings: Settings, load: Callable[[], Service]) -> None:
+    `announce` is called with one line for the person at the terminal when requests are taken.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Service],
+        *,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        check_exposure(settings.server)
         self.host = Host()
+        self._announce = announce
         self._settings = settings
         self._load = load
         self._failure: EngineError | None = None
@@ -79,7 +90,8 @@ class Server:
             self.stop()
             return
         self.host.ready(service)
-        log.info("event=ready model=%s context=%d", service.model_id, service.context)
+        where = f"http://{self._settings.server.host}:{self.port}/v1"
+        self._announce(f"serving {service.model_id}, context {service.context} tokens, at {where}")
 
 
 def fingerprint() -> str:
@@ -90,8 +102,8 @@ def fingerprint() -> str:
         return "sparkgate-checkout"
 
 
-def serve(path: Path, settings: Settings) -> None:
+def serve(path: Path, settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Load the model file and serve it until a signal; EngineError when it cannot be loaded."""
     from engine.server.loading import load_service
 
-    Server(settings, lambda: load_service(path, settings)).run()
+    Server(settings, lambda: load_service(path, settings), announce=announce).run()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Settings, embedded_model, load, model_path
+from engine.config import ServerSettings, Settings, check_exposure, embedded_model, load, model_path
 from engine.errors import SettingError
 
 
@@ -76,6 +76,22 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_missing_model_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="give a path to a GGUF file"):
         model_path(Settings(model=str(tmp_path / "none.gguf")))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_a_public_address_needs_a_key(host: str) -> None:
+    with pytest.raises(SettingError, match="SPARKGATE_API_KEY"):
+        check_exposure(ServerSettings(host=host))
+    check_exposure(ServerSettings(host=host, api_key="k"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.5.5.5"])
+def test_the_loopback_needs_no_key(host: str) -> None:
+    check_exposure(ServerSettings(host=host))
+
+
+def test_a_key_is_not_shown_with_the_settings() -> None:
+    assert "s3cret" not in repr(Settings(server=ServerSettings(api_key="s3cret")))
 
 
 def test_the_embedded_model_lies_beside_the_engine() -> None:

@@ -60,6 +60,12 @@ def live() -> Iterator[Live]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Live]:
+    with live_server(api_key="s3cret") as running:
+        yield running
+
+
 def post(live: Live, body: Any, path: str = CHAT) -> httpx2.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return httpx2.post(live.base_url + path, content=content, timeout=30, verify=False)
@@ -160,6 +166,28 @@ def test_a_body_that_stops_coming_is_given_up() -> None:
         raw.settimeout(10)
 
         assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 401, id="none"),
+        pytest.param({"authorization": "Bearer wrong"}, 401, id="wrong"),
+        pytest.param({"authorization": "Bearer"}, 401, id="empty"),
+        pytest.param({"authorization": "Bearer s3cret"}, 200, id="bearer"),
+        pytest.param({"x-api-key": "s3cret"}, 200, id="x_api_key"),
+    ],
+)
+def test_a_key_is_asked_for_where_one_is_set(locked: Live, headers: dict[str, str], status: int) -> None:
+    models = httpx2.get(f"{locked.base_url}/v1/models", headers=headers)
+
+    assert status == models.status_code
+    assert 200 == httpx2.get(f"{locked.base_url}/health").status_code
+    if status == 401:
+        assert ("invalid_api_key", "Bearer") == (
+            models.json()["error"]["code"],
+            models.headers["www-authenticate"],
+        )
 
 
 def test_unknown_paths_and_methods_answer_in_the_clients_shape(live: Live) -> None:
