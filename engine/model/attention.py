@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from engine.cache.sequence import LayerCache, LayerShape
-from engine.kernels.ref.attention import Tile, attend
-from engine.kernels.ref.index import EMPTY
+from engine.kernels.ref.attention import Tile, Window, attend
 from engine.kernels.ref.norm import rms_norm
 from engine.model.compressor import INDEX_TILE, ROW_TILE, Compressor
 from engine.model.indexer import Indexer
 from engine.model.ops import Matrix, Ops, TensorSource, joined
 from engine.model.spec import SPARSE_RATIO
-from engine.model.step import Span, Step
+from engine.model.step import Closed, Span, Step
 
 _PIECE_VALUES = 1 << 24  # most values of any one intermediate tensor of a piece: 64 MiB
 
@@ -53,7 +52,11 @@ class Attention:
         leave = joined(source, [prefix + "attn_output_a.weight"])
         self._leave_a = Matrix(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
         self._leave_b = joined(source, [prefix + "attn_output_b.weight"])
-        self._own = torch.ones(spec.window, spec.window).tril().bool()  # rows of the query's own block
+        self._mine = torch.ones(spec.window, spec.window).tril().bool()  # places that show the own block
+        size = max(ROW_TILE, spec.index_topk)
+        self._bias = torch.zeros(size + 1, size).masked_fill_(  # row c shows the first c rows of a tile
+            torch.arange(size) >= torch.arange(size + 1).unsqueeze(1), float("-inf")
+        )
         self._main: Compressor | None = None
         self._indexer: Indexer | None = None
         if self._ratio:
@@ -138,43 +141,43 @@ class Attention:
         rows = slice(piece.start, piece.stop)
         window, count = self._ops.spec.window, piece.stop - piece.start
         place = piece.position % window
-        own = self._own[place : place + count]
         before = cache.ring.clone() if count > 1 else cache.ring
         cache.ring[place : place + count] = inputs.kv[rows]
-        tiles = [Tile(cache.ring, own)]
-        if piece.position >= window:
-            tiles.insert(0, Tile(before, ~own))
+        near = Window(
+            cache.ring, before if piece.position >= window else None, self._mine[place : place + count]
+        )
+        tiles: list[Tile] = []
         if self._main and cache.main:
-            closed = (torch.arange(piece.position, piece.position + count) + 1) // self._ratio
-            tiles += self._compressed(inputs, cache, piece, closed)
-        return attend(inputs.q[rows], tiles, self._sinks)
+            tiles = self._far(inputs, cache, piece, Closed.at(piece.position, count, self._ratio))
+        return attend(inputs.q[rows], near, tiles, self._sinks)
 
-    def _compressed(self, inputs: _Inputs, cache: LayerCache, piece: Span, closed: Tensor) -> list[Tile]:
-        """Tiles of the compressed rows that the piece's queries may see, `closed` [n] each."""
+    def _far(self, inputs: _Inputs, cache: LayerCache, piece: Span, closed: Closed) -> list[Tile]:
+        """Tiles of the compressed rows that the piece's queries may see."""
         assert cache.main is not None
-        data, most = cache.main.rows.data, int(closed[-1])
-        topk = self._ops.spec.index_topk
+        data, topk = cache.main.rows.data, self._ops.spec.index_topk
         if not self._indexer:
-            return [_leading(data, start, ROW_TILE, closed) for start in range(0, most, ROW_TILE)]
-        if most <= topk:
-            return [_leading(data, 0, topk, closed)] if most else []
+            return [self._tile(data, start, ROW_TILE, closed) for start in range(0, closed.most, ROW_TILE)]
+        if closed.most <= topk:
+            return [self._tile(data, 0, topk, closed)] if closed.most else []
         assert cache.index is not None
         assert inputs.index_q is not None
         assert inputs.index_weights is not None
         rows = slice(piece.start, piece.stop)
         q, weights = inputs.index_q[rows], inputs.index_weights[rows]
         chosen = self._indexer.select(q, weights, cache.index.rows, closed)
-        return [_gathered(data, chosen)]
+        picked = data.index_select(0, chosen.flatten())
+        if len(chosen) > 1:
+            picked = picked.view(*chosen.shape, -1)
+        return [Tile(picked, self._shown(closed, 0, topk))]
 
+    def _tile(self, data: Tensor, start: int, size: int, closed: Closed) -> Tile:
+        """One tile of consecutive rows."""
+        return Tile(data[start : start + size], self._shown(closed, start, size))
 
-def _leading(data: Tensor, start: int, size: int, closed: Tensor) -> Tile:
-    """One tile of consecutive rows."""
-    visible = torch.arange(start, start + size) < closed.unsqueeze(1)
-    return Tile(data[start : start + size], visible)
-
-
-def _gathered(data: Tensor, chosen: Tensor) -> Tile:
-    """One set of rows per query."""
-    visible = chosen != EMPTY
-    rows = data.index_select(0, chosen.masked_fill(~visible, 0).flatten())
-    return Tile(rows.view(*chosen.shape, -1), visible)
+    def _shown(self, closed: Closed, start: int, size: int) -> Tensor | None:
+        """Bias [T, size] that hides rows not closed yet, None if there are none."""
+        if closed.least >= start + size:
+            return None
+        if closed.least == closed.most:
+            return self._bias[closed.most - start, :size].unsqueeze(0)
+        return self._bias[(closed.each - start).clamp_(0, size), :size]

@@ -46,10 +46,17 @@ class Compressor:
         return StreamShape(self._ratio, self.collected, self._norm.shape[0], tile, overlap)
 
     def push(self, stream: Stream, z: Tensor, position: int) -> None:
-        """Add projections [T, 2 channels] of the tokens from `position` on; closed windows become rows."""
-        phase = torch.arange(position, position + z.shape[0]) % self._ratio
-        scores = z[:, self._channels :] + self._ape[phase]
-        closed = stream.frontier.push(torch.cat((z[:, : self._channels], scores), 1))
+        """Add projections [T, 2 channels] of the tokens from `position` on; closed windows become rows.
+
+        The projections are finished in place: the position within the window enters the scores.
+        """
+        count, phase = z.shape[0], position % self._ratio
+        if count == 1:
+            places = self._ape[phase : phase + 1]
+        else:
+            places = self._ape[torch.arange(phase, phase + count) % self._ratio]
+        z[:, self._channels :].add_(places)
+        closed = stream.frontier.push(z)
         if closed is not None:
             stream.rows.append(self._rows(*closed, first=stream.rows.count))
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from engine.kernels.ref import hyper
+from engine.kernels.ref.lanes import sigmoid
+from engine.kernels.ref.linear import mixed
 from engine.kernels.ref.norm import rms_norm
+from engine.kernels.ref.sinkhorn import balance
 from engine.model.ops import Ops, TensorSource, joined
 
 
@@ -15,22 +19,25 @@ class Site:
     """The hyper-connection around attention or experts of one layer, with the sub-layer's norm."""
 
     def __init__(self, ops: Ops, source: TensorSource, layer: int, name: str) -> None:
-        prefix = f"blk.{layer}.hc_{name}_"
+        prefix, n = f"blk.{layer}.hc_{name}_", ops.spec.hc_count
         self._ops = ops
         self._fn = joined(source, [prefix + "fn.weight"])
-        self._scale = source.tensor(prefix + "scale.weight")
+        scale = source.tensor(prefix + "scale.weight")
+        self._scale = torch.cat((scale[0].expand(n), scale[1].expand(n), scale[2].expand(n * n)))
         self._base = source.tensor(prefix + "base.weight")
         self._norm = source.tensor(f"blk.{layer}.{name}_norm.weight")
 
     def __call__(self, streams: Tensor, sub_layer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Streams [T, n, C] after the sub-layer [T, C] -> [T, C]."""
-        spec = self._ops.spec
+        """Streams [T, n, C] after the sub-layer [T, C] -> [T, C]; `hyper` states the mathematics."""
+        spec, n = self._ops.spec, self._ops.spec.hc_count
         z = self._ops.linear(rms_norm(streams.flatten(1), None, spec.rms_eps), self._fn)
-        pre, post, comb = hyper.mix(
-            z, self._scale, self._base, spec.hc_count, spec.hc_iterations, spec.hc_eps
-        )
-        y = sub_layer(rms_norm(hyper.collapse(streams, pre), self._norm, spec.rms_eps))
-        return hyper.expand(y, streams, post, comb)
+        z.mul_(self._scale).add_(self._base)
+        gates = sigmoid(z[:, : 2 * n])
+        comb = balance(z[:, 2 * n :].reshape(-1, n, n), spec.hc_iterations, spec.hc_eps)
+        entry = mixed((gates[:, :n] + spec.hc_eps).unsqueeze(1), streams).squeeze(1)
+        y = sub_layer(rms_norm(entry, self._norm, spec.rms_eps))
+        share = torch.cat((2 * gates[:, n:].unsqueeze(-1), comb.transpose(1, 2)), -1)  # [T, n, 1 + n]
+        return mixed(share, torch.cat((y.unsqueeze(1), streams), 1))
 
 
 class Head:
@@ -49,5 +56,5 @@ class Head:
         spec = self._ops.spec
         z = self._ops.linear(rms_norm(streams.flatten(1), None, spec.rms_eps), self._fn)
         pre = hyper.head_mix(z, self._scale, self._base, spec.hc_eps)
-        x = rms_norm(hyper.collapse(streams, pre), self._norm, spec.rms_eps)
+        x = rms_norm(mixed(pre.unsqueeze(1), streams).squeeze(1), self._norm, spec.rms_eps)
         return self._ops.linear(x, self._output)

@@ -9,6 +9,7 @@ from engine.cache.store import Rows
 from engine.kernels.ref import index
 from engine.model.compressor import INDEX_TILE
 from engine.model.ops import Ops, Rotation, TensorSource, joined
+from engine.model.step import Closed
 
 
 class Indexer:
@@ -26,13 +27,17 @@ class Indexer:
         q = self._ops.linear(qr, self._query).view(-1, spec.index_heads, spec.index_dim)
         return self._ops.index(rotation.turn(q))
 
-    def select(self, q: Tensor, weights: Tensor, rows: Rows, visible: Tensor) -> Tensor:
-        """Rows [T, k] that a query looks at, ascending, `EMPTY` behind them; `visible` [T] exist for it."""
-        count = int(visible[-1])
+    def select(self, q: Tensor, weights: Tensor, rows: Rows, closed: Closed) -> Tensor:
+        """Rows [T, k] that each query looks at, ascending, of the rows closed for it.
+
+        A query with fewer than k closed rows gets them all, then rows that it must not see.
+        """
         weights = weights * self._scale
         tiles = [
             index.scores(q, rows.data[start : start + INDEX_TILE], weights)
-            for start in range(0, count, INDEX_TILE)
+            for start in range(0, closed.most, INDEX_TILE)
         ]
         score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)
-        return index.select(score, visible, self._ops.spec.index_topk)
+        later = torch.arange(closed.least, score.shape[1]) >= closed.each.unsqueeze(1)
+        score[:, closed.least :].masked_fill_(later, float("-inf"))
+        return index.select(score, self._ops.spec.index_topk)

@@ -37,7 +37,7 @@ class Experts:
         score = moe.scores(self._ops.linear(h, self._router)[:rows])
         chosen = self._choose(score, ids[:rows])
         weight = moe.weights(score, chosen, self._ops.spec.expert_scale)
-        y[:rows] += self._routed(h, chosen, weight)
+        y[:rows] += self._single(h, chosen, weight) if rows == 1 else self._routed(h, chosen, weight)
         return y
 
     def _choose(self, score: Tensor, ids: Tensor) -> Tensor:
@@ -46,6 +46,19 @@ class Experts:
             return self._table[ids]
         chosen = moe.choose(score, self._bias, self._ops.spec.n_expert_used)
         return chosen.sort(-1).values
+
+    def _single(self, h: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
+        """`_routed` for one row, without sorting: [1, C]."""
+        ids = chosen[0].tolist()
+        x = h[:ROW_BLOCK]  # the row and the idle ones beside it
+        entered = torch.cat([self._ops.linear(x, self._enter[expert])[:1] for expert in ids])
+        gate, up = torch.chunk(entered, 2, -1)
+        inner = moe.glu(gate, up, self._limit) * weight.t()
+        parts = [self._ops.linear(inner[k : k + 1], self._leave[expert]) for k, expert in enumerate(ids)]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
 
     def _routed(self, h: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
         """Weighted sum of the chosen experts' outputs [T, C], each expert run once over its rows."""

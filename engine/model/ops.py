@@ -41,19 +41,29 @@ class Matrix:
     type: QuantType
 
 
-@dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosine and sine of a step's positions, each [T, rope_dim / 2]."""
+    """Cosines and sines of a step's positions, laid out for whole rows."""
 
-    cos: Tensor
-    sin: Tensor
+    __slots__ = ("_cos", "_sin")
+
+    def __init__(self, cos: Tensor, sin: Tensor) -> None:
+        """Angles' cosine and sine, each [T, rope_dim / 2]."""
+        self._cos = torch.stack((cos, cos), -1).flatten(1)
+        self._sin = torch.stack((-sin, sin), -1).flatten(1)
 
     def turn(self, x: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate rows [T, D] or heads of rows [T, H, D]."""
-        cos, sin = self.cos, self.sin
+        """Rotate rows [T, D] or heads of rows [T, H, D] in place; the same bits as `rope.rotate_by`."""
+        cos, sin = self._cos, self._sin
         if x.dim() == 3:
             cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return rope.rotate_by(x, cos, sin, inverse=inverse)
+        tail = x[..., -cos.shape[-1] :]
+        swapped = tail.unflatten(-1, (-1, 2)).flip(-1).flatten(-2).mul_(sin)
+        tail.mul_(cos)
+        if inverse:
+            tail.sub_(swapped)
+        else:
+            tail.add_(swapped)
+        return x
 
 
 def joined(source: TensorSource, names: Sequence[str]) -> Matrix:
@@ -75,6 +85,8 @@ class Ops:
         self.spec = spec
         self.numerics = numerics
         self._plain = rope.frequencies(spec.rope_dim, spec.rope_base)
+        # Sylvester's matrix of signs: one product instead of a butterfly's many small steps.
+        self._signs = rounding.hadamard(torch.eye(spec.index_dim)).sign()
         self._scaled = rope.frequencies(spec.rope_dim, spec.compress_rope_base, yarn=yarn)
 
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
@@ -100,4 +112,8 @@ class Ops:
 
     def index(self, x: Tensor) -> Tensor:
         """Indexer queries or rows [..., d] as they are compared: spread by Hadamard, rounded to FP4."""
-        return rounding.fp4_round(rounding.hadamard(x)) if self.numerics.index_fp4 else x
+        if not self.numerics.index_fp4:
+            return x
+        width = x.shape[-1]
+        spread = linear(x.reshape(-1, width), self._signs).mul_(width**-0.5)
+        return rounding.fp4_round(spread).view(x.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from engine.cache.sequence import SequenceCache
@@ -34,3 +35,20 @@ class Step:
     plain: Rotation
     scaled: Rotation
     spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How many compressed rows each query of a piece may see: closed windows up to its own position."""
+
+    least: int
+    most: int
+    each: Tensor  # int64 [T]
+
+    @classmethod
+    def at(cls, position: int, count: int, ratio: int) -> Closed:
+        """For `count` queries from `position` on."""
+        ends = torch.arange(position + 1, position + count + 1)
+        return cls(
+            (position + 1) // ratio, (position + count) // ratio, ends.div_(ratio, rounding_mode="floor")
+        )

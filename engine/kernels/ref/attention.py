@@ -1,8 +1,8 @@
-"""Attention of query rows over tiles of cached rows, with learned sinks (docs/model.md, 4).
+"""Attention of query rows over the raw window and tiles of compressed rows, with learned sinks.
 
-A row is key and value at once.  Tiles have fixed sizes and a fixed order, invisible rows weigh exactly
-zero, and the maximum is exact, so a query's bits do not depend on how the queries were cut into chunks.
-Knows nothing of windows, compression or caches.
+A row is key and value at once (docs/model.md, 4).  Tiles have fixed sizes and a fixed order, invisible rows
+weigh exactly zero, and the maximum is exact, so a query's bits do not depend on how queries were cut into
+chunks.  Knows nothing of compression or caches.
 """
 
 from __future__ import annotations
@@ -17,40 +17,79 @@ from engine.kernels.ref.linear import linear, paired
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Raw rows by place in the ring; a place shows its row of the query's own block or of the block before.
+
+    `own` and `before` are [W, D]; before is None in the first block, and the same tensor as `own` for a
+    single query.  `mine` bool [T, W] says which places show their own block.
+    """
+
+    own: Tensor
+    before: Tensor | None
+    mine: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows to look at: [S, D] shared by all queries or [T, S, D] one set a query; None shows all of them."""
+    """Compressed rows: [S, D] shared by all queries or [T, S, D] one set a query.
+
+    `bias` [T, S] is 0 or minus infinity; None shows all of them.
+    """
 
     rows: Tensor
-    visible: Tensor | None  # bool [T, S]
+    bias: Tensor | None
 
 
-def attend(q: Tensor, tiles: Sequence[Tile], sinks: Tensor) -> Tensor:
-    """Softmax attention of `q` [T, H, D] over all tiles; `sinks` [H] only take weight.  Returns [T, H, D]."""
+def attend(q: Tensor, window: Window, tiles: Sequence[Tile], sinks: Tensor) -> Tensor:
+    """Softmax attention of `q` [T, H, D]; `sinks` [H] only take weight.  Returns [T, H, D]."""
     q = q * q.shape[-1] ** -0.5
-    scores = [_scores(q, tile) for tile in tiles]
-    peak = sinks.expand(q.shape[0], -1)
-    for score in scores:
+    near = _near_scores(q, window)
+    far = [_scores(q, tile) for tile in tiles]
+    peak = torch.maximum(near.amax(-1), sinks)
+    for score in far:
         peak = torch.maximum(peak, score.amax(-1))
-    total = (sinks - peak).exp_()
-    out: Tensor | None = None
-    for tile, score in zip(tiles, scores, strict=True):
-        weight = score.sub_(peak.unsqueeze(-1)).exp_()
+    top = peak.unsqueeze(-1)
+    weight = near.sub_(top).exp_()
+    total = (sinks - peak).exp_().add_(weight.sum(-1))
+    out = _weigh_window(weight, window)
+    for tile, score in zip(tiles, far, strict=True):
+        weight = score.sub_(top).exp_()
         total += weight.sum(-1)
-        part = _weigh(weight, tile.rows)
-        out = part if out is None else out.add_(part)
-    assert out is not None
+        out += _weigh(weight, tile.rows)
     return out.div_(total.unsqueeze(-1))
+
+
+def _near_scores(q: Tensor, window: Window) -> Tensor:
+    """Scores [T, H, W] of the window's places."""
+    own = _shared_scores(q, window.own)
+    mine = window.mine.unsqueeze(1)
+    if window.before is None:
+        return own.masked_fill_(~mine, float("-inf"))
+    if window.before is window.own:
+        return own
+    return torch.where(mine, own, _shared_scores(q, window.before))
+
+
+def _weigh_window(weight: Tensor, window: Window) -> Tensor:
+    """Rows of the own block, then rows of the block before: two sums, so that their order is fixed."""
+    if window.before is None:
+        return _weigh(weight, window.own)
+    own = weight * window.mine.unsqueeze(1)
+    before = weight - own  # exact: each place's weight stands in one of the two
+    if window.before is window.own:
+        both = _weigh(torch.cat((own, before)), window.own)
+        return both[: len(own)] + both[len(own) :]
+    return _weigh(own, window.own) + _weigh(before, window.before)
 
 
 def _scores(q: Tensor, tile: Tile) -> Tensor:
     """Scores [T, H, S], minus infinity where invisible."""
-    if tile.rows.dim() == 3:
-        score = paired(q, tile.rows.transpose(1, 2))
-    else:
-        score = linear(q.flatten(0, 1), tile.rows).view(*q.shape[:2], -1)
-    if tile.visible is not None:
-        score.masked_fill_(~tile.visible.unsqueeze(1), float("-inf"))
-    return score
+    score = paired(q, tile.rows.transpose(1, 2)) if tile.rows.dim() == 3 else _shared_scores(q, tile.rows)
+    return score if tile.bias is None else score.add_(tile.bias.unsqueeze(1))
+
+
+def _shared_scores(q: Tensor, rows: Tensor) -> Tensor:
+    return linear(q.flatten(0, 1), rows).view(*q.shape[:2], -1)
 
 
 def _weigh(weight: Tensor, rows: Tensor) -> Tensor:

@@ -5,15 +5,12 @@ The choice is a set with a total order behind it: higher score first, lower row 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 
 from engine.kernels.ref.linear import linear
 
-EMPTY = 1 << 48  # in place of a row where there is none; larger than any row, exact in every number type
-_HIDDEN = -(1 << 63)
-_ROW_MASK = (1 << 32) - 1
+_GROUP = 8  # rows that are represented by their best score in the first round of a choice
+_WIDE = 8  # the first round pays once there are this many times more groups' rows than chosen ones
 
 
 def scores(q: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
@@ -22,23 +19,27 @@ def scores(q: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
     return dots.relu_().mul_(weights.unsqueeze(-1)).sum(1)
 
 
-def select(score: Tensor, visible: Tensor, k: int) -> Tensor:
-    """The k best of the first `visible` [T] rows for each query [T, R], ascending, int64 [T, k].
+def select(score: Tensor, k: int) -> Tensor:
+    """The k best of at least k rows for each query [T, R], ascending, int64 [T, k]; hide a row with -inf."""
+    least = _kth(score, k)
+    best = score >= least
+    if int(best.sum()) == k * len(score):  # no ties at the last place
+        return best.nonzero()[:, 1].view(-1, k)
+    above = score > least
+    room = k - above.sum(1, keepdim=True)
+    ties = best & ~above
+    chosen = above | (ties & (ties.cumsum(1) <= room))
+    return chosen.nonzero()[:, 1].view(-1, k)
 
-    Where fewer than k rows are visible, `EMPTY` fills the places behind them.
+
+def _kth(score: Tensor, k: int) -> Tensor:
+    """The k-th largest score of each query [T, 1].
+
+    Wide queries take two rounds: the k groups with the largest maxima hold the k largest scores.
     """
-    count = score.shape[1]
-    rows = torch.arange(count, device=score.device)
-    shown = rows < visible.unsqueeze(1)
-    if count <= k:
-        return functional.pad(torch.where(shown, rows, EMPTY), (0, k - count), value=EMPTY)
-    best = _keys(score, rows).masked_fill_(~shown, _HIDDEN).topk(k, dim=1, sorted=False).values
-    chosen = torch.where(best == _HIDDEN, EMPTY, _ROW_MASK - (best & _ROW_MASK))
-    return chosen.sort(dim=1).values
-
-
-def _keys(score: Tensor, rows: Tensor) -> Tensor:
-    """Distinct int64 keys in the order of choice: the score's ordered bits, then lower rows."""
-    bits = (score + 0.0).view(torch.int32)  # + 0.0 makes a negative zero equal to zero
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return (ordered.to(torch.int64) << 32) | (_ROW_MASK - rows)
+    rows = score.shape[1]
+    if rows >= _WIDE * k * _GROUP // 2 and rows % _GROUP == 0:
+        groups = score.view(len(score), _GROUP, rows // _GROUP)  # a group is every (R / 8)-th row
+        leaders = groups.amax(1).topk(k, dim=1, sorted=False).indices
+        score = groups.gather(2, leaders.unsqueeze(1).expand(-1, _GROUP, -1)).flatten(1)
+    return score.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)

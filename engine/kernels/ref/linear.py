@@ -3,8 +3,8 @@
 A CPU library picks its kernel by the number of rows, and a row alone may round differently from the same
 row among others.  With the number of rows filled up to a multiple of `ROW_BLOCK` it does not: measured with
 torch 2.13 on an AVX2 CPU, 1 and 2 threads, 4 to 4,096 rows, inner widths 64 to 8,192, no mismatch.
-`engine.model.selfcheck` proves it on the CPU at hand.  Products of a batch (`grouped`, `paired`) are the same
-kernel once per item.
+`engine.model.selfcheck` proves it on the CPU at hand.  Products of a batch (`grouped`, `paired`, `mixed`)
+are one kernel call per item.
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ def paired(x: Tensor, right: Tensor) -> Tensor:
     if rows % ROW_BLOCK == 0 or x.device.type != "cpu":
         return x.bmm(right)
     return _fill(x, 1).bmm(right)[:, :rows]
+
+
+def mixed(left: Tensor, right: Tensor) -> Tensor:
+    """Item by item where the left side's rows are the model's, not the batch's: [T, M, K] and [T, K, N].
+
+    Every call has the same shape per item, so there is nothing to fill up.
+    """
+    return left.bmm(right)
 
 
 def _fill(x: Tensor, dim: int) -> Tensor:

@@ -18,6 +18,8 @@ E4M3_FLOOR = 1e-4
 FP4_BLOCK = 32
 FP4_MAX = 6.0
 FP4_FLOOR = 6.0 * 2.0**-126
+_MANTISSA = 0x7FFFFF
+_EXPONENT = 0x7F800000
 _FP4_LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
@@ -56,6 +58,14 @@ def _blocks(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Te
     return (parts / power_of_two(exponent).unsqueeze(-1)).clamp(-top, top), exponent
 
 
+def _scaled(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Tensor]:
+    """Scaled blocks as `_blocks` gives them, and the scales themselves [..., n / block, 1]."""
+    parts = _in_blocks(x.float(), block)
+    ratio = parts.abs().amax(-1, keepdim=True).clamp_min(floor) / top
+    scale = ((ratio.view(torch.int32) + _MANTISSA) & ~_MANTISSA).view(torch.float32)
+    return (parts / scale).clamp(-top, top), scale
+
+
 def e4m3_codes(x: Tensor) -> tuple[Tensor, Tensor]:
     """E4M3 codes (uint8 [..., n]) and block exponents (int8 [..., n / 64]) of float rows."""
     scaled, exponent = _blocks(x, E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
@@ -71,8 +81,8 @@ def e4m3_values(codes: Tensor, exponents: Tensor) -> Tensor:
 
 def e4m3_round(x: Tensor, nope_dim: int) -> Tensor:
     """E4M3 round trip of the first `nope_dim` values of each row [..., D]; the tail is untouched."""
-    scaled, exponent = _blocks(x[..., :nope_dim], E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
-    rounded = scaled.to(torch.float8_e4m3fn).float() * power_of_two(exponent).unsqueeze(-1)
+    scaled, scale = _scaled(x[..., :nope_dim], E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
+    rounded = scaled.to(torch.float8_e4m3fn).float() * scale
     return torch.cat((rounded.flatten(-2).to(x.dtype), x[..., nope_dim:]), -1)
 
 
@@ -106,9 +116,11 @@ def fp4_values(codes: Tensor, exponents: Tensor) -> Tensor:
 
 def fp4_round(x: Tensor) -> Tensor:
     """E2M1 round trip of every 32-block of each row [..., n]."""
-    scaled, exponent = _blocks(x, FP4_BLOCK, FP4_FLOOR, FP4_MAX)
-    rounded = torch.copysign(_fp4_magnitude(scaled.abs()), scaled)
-    return (rounded * power_of_two(exponent).unsqueeze(-1)).flatten(-2).to(x.dtype)
+    scaled, scale = _scaled(x, FP4_BLOCK, FP4_FLOOR, FP4_MAX)
+    # Levels are half the value's own power of two apart, and half a unit below 2.
+    step = (scaled.view(torch.int32) & _EXPONENT).view(torch.float32).mul(0.5).clamp_min(0.5)
+    rounded: Tensor = (scaled / step).round() * step * scale
+    return rounded.flatten(-2).to(x.dtype)
 
 
 def hadamard(x: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""Sinkhorn normalisation of many small matrices at once, on the CPU.
+
+Many tiny dependent steps: NumPy in place takes half the time that torch needs for one row and a third for
+512 rows.  Only sums and quotients in a fixed order, so a row's bits do not depend on its neighbours.
+`hyper.sinkhorn` is the same mathematics for training.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.kernels.ref import hyper
+
+Floats = npt.NDArray[np.float32]
+
+
+def balance(logits: Tensor, iterations: int, eps: float) -> Tensor:
+    """Row softmax, then columns and rows normalised in turn, ending with columns: [T, n, n] to [T, n, n]."""
+    if logits.device.type != "cpu":
+        return hyper.sinkhorn(logits, iterations, eps)
+    soft = torch.softmax(logits, -1).numpy()
+    matrix = np.ascontiguousarray(soft.transpose(1, 2, 0))  # rows of the batch innermost: [n, n, T]
+    floor = np.float32(eps)
+    matrix += floor
+    by_row, by_column = list(matrix), list(matrix.swapaxes(0, 1))
+    total = np.empty_like(by_row[0])
+    for turn in range(iterations):
+        if turn:
+            _divide(matrix, by_column, total, floor, total[:, None])
+        _divide(matrix, by_row, total, floor, total)
+    return torch.from_numpy(matrix).permute(2, 0, 1)
+
+
+def _divide(matrix: Floats, parts: list[Floats], total: Floats, floor: np.float32, divisor: Floats) -> None:
+    """Divide by the sum of the parts, in place; `divisor` is a view of `total` that broadcasts."""
+    np.copyto(total, parts[0])
+    for part in parts[1:]:
+        np.add(total, part, out=total)
+    np.add(total, floor, out=total)
+    np.divide(matrix, divisor, out=matrix)
