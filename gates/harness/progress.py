@@ -66,10 +66,11 @@ class Board:
     def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
         """The gate says how many cells it will take, and their relative costs if they differ."""
         self._weights = list(weights) if weights is not None else [1.0] * total
-        self._gate_began = self._clock()
 
     def cell(self, label: str) -> None:
-        """One cell starts."""
+        """One cell starts; the rate counts from the first, without what the gate does before."""
+        if self._taken == 0:
+            self._gate_began = self._clock()
         self._taken = min(self._taken + 1, max(1, len(self._weights)))
         self._label = label
         due = self._clock() - self._shown >= PLAIN_EVERY_S
