@@ -1,0 +1,184 @@
+"""The scheduler as a state machine: whatever is submitted and dropped, plans stay legal and work goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.core import Admission, CacheKind, Ended, FinishReason, Plan, Request, Slice
+from engine.errors import CapacityError, ContextLengthError
+from engine.scheduler.scheduler import Scheduler, SchedulerLimits
+
+LIMITS = SchedulerLimits(
+    context=120,
+    max_sequences=3,
+    queue_depth=3,
+    prefill_chunk=16,
+    prefill_chunk_live=5,
+    anchor_every=10,
+    max_records=3,
+    max_record_bytes=1000,
+)
+STOP = 7
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Plays the loop: executes plans, keeps what ended, checks every plan against a model of the requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = Scheduler(LIMITS)
+        self.names = 0
+        self.waiting: deque[str] = deque()
+        self.tokens: dict[str, list[int]] = {}
+        self.computed: dict[str, int] = {}
+        self.requests: dict[str, Request] = {}
+
+    @rule(length=st.integers(1, 60), first=st.integers(0, 1), budget=st.integers(0, 8), reuse=st.booleans())
+    def submit(self, length: int, first: int, budget: int, reuse: bool) -> None:
+        self.names += 1
+        prompt = tuple((first + index) % 5 for index in range(length))
+        request = Request(f"r{self.names}", prompt, budget, stop_ids=frozenset({STOP}), reuse=reuse)
+        full = len(self.waiting) >= LIMITS.queue_depth and len(self.tokens) >= LIMITS.max_sequences
+        if full:
+            with pytest.raises(CapacityError):
+                self.scheduler.submit(request)
+            return
+        self.scheduler.submit(request)
+        self.requests[request.id] = request
+        self.waiting.append(request.id)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.requests)
+    def drop(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.requests)))
+        ended = self.scheduler.drop(name, FinishReason.CANCELLED)
+
+        assert ended is not None
+        self.end(ended)
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        plan = self.scheduler.plan()
+        for admission in plan.admissions:
+            self.admit(admission)
+        self.check_slices(plan)
+        for piece in plan.slices:
+            self.compute(piece, data.draw(st.sampled_from([1, 2, STOP])))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tokens)
+    def fail_a_step(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.tokens)))
+        self.scheduler.restart(name)
+        self.computed[name] = 0
+
+    def admit(self, admission: Admission) -> None:
+        request = admission.request
+
+        assert self.waiting.popleft() == request.id
+        assert 0 <= admission.cached < len(request.prompt)
+        assert (admission.kind is CacheKind.COLD) == (admission.cached == 0)
+        assert request.reuse or admission.cached == 0
+        self.tokens[request.id] = list(request.prompt)
+        self.computed[request.id] = admission.cached
+
+    def check_slices(self, plan: Plan) -> None:
+        prefills = [piece for piece in plan.slices if piece.stop - piece.start > 1]
+
+        assert bool(plan.slices) == bool(self.tokens)
+        assert len({piece.sequence for piece in plan.slices}) == len(plan.slices)
+        assert len(prefills) <= 1
+        assert sum(piece.stop - piece.start for piece in prefills) <= LIMITS.prefill_chunk
+
+    def compute(self, piece: Slice, drawn: int) -> None:
+        name, request = piece.sequence, self.requests[piece.sequence]
+        known = self.tokens[name]
+
+        assert piece.start == self.computed[name] < piece.stop <= len(known)
+        assert known[piece.start : piece.stop] == self.scheduler.tokens(piece)
+        generated = len(known) - len(request.prompt)
+        assert piece.samples == (piece.stop == len(known) and generated < request.max_tokens)
+        self.computed[name] = piece.stop
+        ended = self.scheduler.commit(piece, drawn if piece.samples else None)
+        if piece.samples and drawn != STOP:
+            known.append(drawn)
+        over = piece.stop >= len(request.prompt) and (
+            len(known) - len(request.prompt) >= request.max_tokens or (piece.samples and drawn == STOP)
+        )
+        assert over == (ended is not None)
+        if ended is not None:
+            self.end(ended)
+
+    def end(self, ended: Ended) -> None:
+        name = ended.request.id
+        if name in self.tokens:
+            known = self.tokens.pop(name)
+
+            assert tuple(known[: self.computed.pop(name)]) == ended.computed
+            if ended.computed and ended.request.reuse:
+                anchors = tuple(range(10, len(ended.computed), 10))
+                self.scheduler.records.keep(ended.computed, anchors, len(ended.computed))
+        else:
+            self.waiting.remove(name)
+
+            assert () == ended.computed
+        del self.requests[name]
+
+    @invariant()
+    def the_scheduler_agrees(self) -> None:
+        self.scheduler.check()
+        assert (len(self.waiting), len(self.tokens)) == (self.scheduler.queued, self.scheduler.running)
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestScheduler = SchedulerMachine.TestCase
+
+
+def run(scheduler: Scheduler, steps: int) -> list[list[tuple[str, int]]]:
+    """Execute plans, always drawing token 1; per step which sequence got how many tokens."""
+    done = []
+    for _ in range(steps):
+        plan = scheduler.plan()
+        done.append([(piece.sequence, piece.stop - piece.start) for piece in plan.slices])
+        for piece in plan.slices:
+            scheduler.commit(piece, 1 if piece.samples else None)
+    return done
+
+
+def test_long_prompts_share_the_prefill_in_turns() -> None:
+    scheduler = Scheduler(LIMITS)
+    for name in ("a", "b"):
+        scheduler.submit(Request(name, (1,) * 40, 2, reuse=False))
+    order = [piece for step in run(scheduler, 5) for piece in step]
+
+    assert [("a", 16), ("b", 16), ("a", 16), ("b", 16), ("a", 8)] == order
+
+
+def test_a_decoding_request_gets_a_token_in_every_step() -> None:
+    scheduler = Scheduler(LIMITS)
+    scheduler.submit(Request("a", (1,) * 4, 50, reuse=False))
+    run(scheduler, 1)
+    scheduler.submit(Request("b", (2,) * 40, 5, reuse=False))
+    steps = run(scheduler, 8)
+
+    assert all(("a", 1) in step for step in steps)
+    assert [("b", 5)] * 8 == [piece for step in steps for piece in step if piece[0] == "b"]
+
+
+def test_a_waiting_request_starts_as_soon_as_another_ends() -> None:
+    scheduler = Scheduler(LIMITS)
+    for name in ("a", "b", "c", "d"):
+        scheduler.submit(Request(name, (1, 2), 1 if name == "b" else 9, reuse=False))
+    run(scheduler, 4)
+
+    assert (3, 0) == (scheduler.running, scheduler.queued)
+
+
+def test_a_prompt_as_long_as_the_context_is_refused() -> None:
+    with pytest.raises(ContextLengthError):
+        Scheduler(LIMITS).submit(Request("a", (1,) * LIMITS.context, 1))
