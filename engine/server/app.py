@@ -37,7 +37,7 @@ OPEN_PATHS = ("/health", "/healthz")
 CLIENT_GONE = 499  # nobody reads it; it only marks the log
 
 
-def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> ASGIApp:
+def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> Doorway:
     """The whole server as one ASGI application."""
     chat, status = ChatEndpoint(host, settings, fingerprint), StatusEndpoint(host)
     routes = [
@@ -64,14 +64,14 @@ def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> ASGI
 class Doorway:
     """Wraps the application: tolerates a trailing slash, asks for the key, gives every response an id."""
 
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
-        self._app = app
+    def __init__(self, app: Starlette, api_key: str) -> None:
+        self.app = app
         self._key = _digest(api_key.encode()) if api_key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request through."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         name = request_id().encode()
 
@@ -82,7 +82,7 @@ class Doorway:
             await send(message)
 
         path = scope["path"].rstrip("/") or "/"
-        inner: ASGIApp = self._app
+        inner: ASGIApp = self.app
         if not self._allows(scope, path):
             inner = error_response(
                 UnauthorizedError("the API key is missing or wrong; send it as Authorization: Bearer KEY")

@@ -1,0 +1,36 @@
+"""docs/serving.md says what the code says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from starlette.routing import Route
+
+from engine.config import EngineSettings, ServerSettings
+from engine.server.app import build_app
+from engine.server.service import Host
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `((?:engine|server)\.\w+)` \| (.+?) \|$", DOCUMENT, re.M))
+    defaults = {
+        f"{room}.{entry.name}": getattr(settings, entry.name)
+        for room, settings in (("engine", EngineSettings()), ("server", ServerSettings()))
+        for entry in fields(settings)
+    }
+
+    assert list(defaults) == list(rows)
+    for key, value in defaults.items():
+        assert not value or str(value) == rows[key].split(" ")[0], key
+
+
+def test_every_path_is_listed() -> None:
+    app = build_app(Host(), ServerSettings(), fingerprint="x").app
+    routes = {route.path.replace(":path", "") for route in app.routes if isinstance(route, Route)}
+    listed = set(re.findall(r"`(/[^`]*)`", DOCUMENT.split("## Chat requests")[0])) - {"/v1"}
+
+    assert routes == listed | {path.removeprefix("/v1") for path in listed}
