@@ -132,13 +132,17 @@ def runs(root: Path) -> list[Path]:
 def write_whole(path: Path, content: str) -> None:
     """Write a file so that it is the old or the new one, also after a kill -9: temporary, sync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content.encode("utf-8", "backslashreplace"))  # a model's answer may hold lone surrogates
-        file.flush()
-        os.fsync(file.fileno())
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode("utf-8", "backslashreplace"))  # a reply may hold lone surrogates
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

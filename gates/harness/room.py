@@ -11,6 +11,7 @@ history becomes unknown, never a pass. Knows no particular gate.
 from __future__ import annotations
 
 import importlib
+import math
 import traceback
 from collections import Counter
 from collections.abc import Sequence
@@ -126,8 +127,18 @@ def _guarded(spec: GateSpec, said: Judgement, settings: Settings, gap: str) -> J
         settings, [m.id for m in spec.measures if m.id not in found], "the check did not return it"
     )
     filled = found | {measure.id: measure for measure in missing}
-    ordered = tuple(_held_back(filled[m.id], gap) for m in spec.measures)
+    ordered = tuple(_held_back(_finite(filled[m.id]), gap) for m in spec.measures)
     return replace(said, measures=ordered)
+
+
+def _finite(measure: Measure) -> Measure:
+    """The measure without numbers that a record cannot hold: such a value was not measured."""
+    ends = measure.interval or ()
+    interval = measure.interval if all(math.isfinite(end) for end in ends) else None
+    if measure.value is None or math.isfinite(measure.value):
+        return replace(measure, interval=interval)
+    note = "; ".join(part for part in (f"the check gave {measure.value}", measure.note) if part)
+    return replace(measure, value=None, interval=interval, note=note)
 
 
 def _held_back(measure: Measure, gap: str) -> Measure:

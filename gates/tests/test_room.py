@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ def test_a_measure_that_nobody_registered_makes_the_gate_unknown(
 
     found = judged(echo_gate, echo_profile, [ASKED, ANSWERED, FINISHED], PASS, odd)
     assert "the registry does not know: echo.odd_ratio" in found.note
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_number_that_no_record_can_hold_is_not_measured(
+    echo_gate: GateSpec, echo_profile: Profile, odd: float
+) -> None:
+    wild = replace(PASS, value=odd, interval=(0.0, odd), note="so many")
+
+    found = judged(echo_gate, echo_profile, [ASKED, ANSWERED, FINISHED], wild)
+    assert (None, None, f"the check gave {odd}; so many") == (found.value, found.interval, found.note)
 
 
 def test_what_the_harness_measures_itself_has_no_room() -> None:

@@ -1,0 +1,94 @@
+"""Tests of the run folder: names, the link to the newest, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gates.errors import UsageError
+from gates.harness import record
+from gates.harness.record import RunFolder
+
+NOW = datetime(2026, 11, 30, 9, 25, 0, tzinfo=UTC)
+
+
+def make(root: Path, *, profile: str = "ci") -> RunFolder:
+    folder = record.create(root, profile=profile, commit="1af82ad", now=NOW)
+    folder.write_run({"state": "finished"})
+    return folder
+
+
+def test_a_folder_is_named_by_time_profile_and_commit(tmp_path: Path) -> None:
+    assert "20261130T092500Z-ci-1af82ad" == make(tmp_path).path.name
+
+
+def test_two_runs_within_one_second_have_folders_of_their_own_in_order(tmp_path: Path) -> None:
+    first, second = make(tmp_path), make(tmp_path)
+
+    assert [first.path, second.path] == record.runs(tmp_path)
+
+
+def test_latest_is_the_newest_and_no_run_of_its_own(tmp_path: Path) -> None:
+    make(tmp_path)
+    newest = make(tmp_path, profile="release")
+
+    assert newest.path == record.find(tmp_path, "latest").path
+    assert 2 == len(record.runs(tmp_path))
+
+
+def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+
+    assert (
+        folder == record.find(tmp_path, folder.path.name) == record.find(Path("elsewhere"), str(folder.path))
+    )
+
+
+def test_an_unknown_run_is_answered_with_the_newest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the newest runs are: none yet"):
+        record.find(tmp_path, "latest")
+    name = make(tmp_path).path.name
+    with pytest.raises(UsageError, match=f"no run 'x'.*the newest runs are: {name}"):
+        record.find(tmp_path, "x")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}'])
+def test_a_spoiled_run_record_is_refused(tmp_path: Path, text: str) -> None:
+    folder = make(tmp_path)
+    folder.run_json.write_text(text)
+
+    with pytest.raises(UsageError, match=r"run\.json"):
+        folder.read_run()
+
+
+def test_a_folder_without_a_record_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no run\.json"):
+        RunFolder(tmp_path).read_run()
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_write_that_breaks_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "verdict.json"
+    record.write_json(path, {"a": 1})
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        record.write_json(path, {"a": 2})
+
+    assert {"a": 1} == json.loads(path.read_bytes())
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_a_value_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Out of range float"):
+        record.write_json(tmp_path / "x.json", {"a": float("nan")})
