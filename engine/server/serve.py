@@ -6,6 +6,7 @@ Owns the process's life.  Knows nothing of requests.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from importlib import metadata
@@ -14,12 +15,13 @@ from pathlib import Path
 import uvicorn
 
 from engine.config import Settings, check_exposure
-from engine.errors import EngineError
+from engine.errors import EngineError, SettingError
 from engine.server.app import build_app
 from engine.server.service import Host, Service
 
 log = logging.getLogger("engine.server")
 MAX_HEADER_BYTES = 64 * 1024
+BACKLOG = 2048
 
 
 class Server:
@@ -41,12 +43,11 @@ class Server:
         self._settings = settings
         self._load = load
         self._failure: EngineError | None = None
+        self._socket = _listen(settings.server.host, settings.server.port)
         app = build_app(self.host, settings.server, fingerprint=fingerprint())
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
-                host=settings.server.host,
-                port=settings.server.port,
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
@@ -60,7 +61,7 @@ class Server:
         """Serve until a signal; raises what made the loading fail."""
         loader = threading.Thread(target=self._fill, name="loader", daemon=True)
         loader.start()
-        self._uvicorn.run()
+        self._uvicorn.run(sockets=[self._socket])
         self.host.drain()
         loader.join()
         if self._failure is not None:
@@ -72,10 +73,9 @@ class Server:
         self._uvicorn.should_exit = True
 
     @property
-    def port(self) -> int | None:
-        """The port it listens on, once it does."""
-        servers = getattr(self._uvicorn, "servers", [])
-        return servers[0].sockets[0].getsockname()[1] if servers and servers[0].sockets else None
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._socket.getsockname()[1])
 
     def _fill(self) -> None:
         try:
@@ -92,6 +92,18 @@ class Server:
         self.host.ready(service)
         where = f"http://{self._settings.server.host}:{self.port}/v1"
         self._announce(f"serving {service.model_id}, context {service.context} tokens, at {where}")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; SettingError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingError(
+            f"cannot listen on {host} port {port}: {reason}; choose another with --host or --port"
+        ) from error
 
 
 def fingerprint() -> str:

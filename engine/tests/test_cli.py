@@ -106,6 +106,15 @@ def _wait_for_health(base: str, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"the server was not ready; exit code {process.poll()}")
 
 
+def test_a_port_that_is_taken_is_named(small_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code = main(["serve", str(small_path), "--port", str(port)])
+
+    assert 2 == code
+    assert f"port {port}" in capsys.readouterr().err
+
+
 def test_a_server_that_cannot_load_ends_with_the_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))

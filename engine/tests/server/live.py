@@ -71,7 +71,6 @@ class Live:
     @property
     def port(self) -> int:
         """Where it listens."""
-        assert self.server.port is not None
         return self.server.port
 
 
@@ -102,7 +101,6 @@ def live_server(
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        until(lambda: server.port is not None)
         if wait:
             until(lambda: server.host.status == "ok")
         yield Live(server, f"http://127.0.0.1:{server.port}")
