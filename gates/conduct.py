@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,18 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
             alive=drive.server.alive,
             data=drive.data,
             context_tokens=server.count("context_tokens"),
+            busy_elsewhere_s=partial(_busy_elsewhere_s, drive.server),
             stop_at_s=time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio"),
         )
         try:
             gate.drive(plan, rig)
         finally:
             _keep_metrics(client, drive.folder.metrics(gate.spec.name))
+
+
+def _busy_elsewhere_s(server: Server) -> float | None:
+    """Processor time that went to neither the server nor us; None for a server that is not ours."""
+    return probe.busy_elsewhere_s(server.pid, own_s=time.process_time()) if server.pid else None
 
 
 def _keep_metrics(client: Client, path: Path) -> None:

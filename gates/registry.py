@@ -143,6 +143,7 @@ NEEDLE = GateSpec(
         Key("depths", "ratios"),
         Key("ttft_noise_s", "number"),
         Key("ttft_trim_count", "count"),
+        Key("quiet_host_ratio", "ratio"),
     ),
     faults=(
         "forgets",

@@ -42,6 +42,23 @@ def memory(pid: int, *, proc: Path = Path("/proc")) -> Memory | None:
     return Memory(sum(_kib(text, "RssAnon:") for text in known), sum(_kib(text, "VmSwap:") for text in known))
 
 
+def busy_elsewhere_s(pid: int, *, own_s: float) -> float | None:
+    """Processor seconds since the start of the host that went to anything but a process family and ourselves.
+
+    `own_s` is what this process has used.  Time that a hypervisor took away counts as gone elsewhere.
+    None where the system does not tell.
+    """
+    try:
+        root = psutil.Process(pid)
+        family = [root.cpu_times(), *(child.cpu_times() for child in root.children(recursive=True))]
+        whole = psutil.cpu_times()
+    except psutil.Error:
+        return None
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    used = sum(getattr(whole, name, 0.0) for name in names)
+    return float(used - own_s - sum(member.user + member.system for member in family))
+
+
 def host() -> Mapping[str, Any]:
     """The host's record for `run.json`: nothing that names a person, an address or a path."""
     return {

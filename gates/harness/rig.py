@@ -7,6 +7,7 @@ the liveness question after a lost request. Knows nothing of what is asked or ho
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Rig:
     alive: Callable[[], bool]
     data: Path | None  # the folder of SPARKGATE_DATA, if it is set
     context_tokens: int
+    busy_elsewhere_s: Callable[[], float | None] = lambda: None  # processor time of everything but the server
     stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
     lost_in_a_row: int = 0
 
@@ -67,6 +69,7 @@ class Rig:
         if time.monotonic() > self.stop_at_s:
             raise self._given_up("the gate had used up many times its budget")
         op = self.history.invoke(what, client=client, **fields)
+        start_s, elsewhere_s = time.monotonic(), self.busy_elsewhere_s()
         try:
             reply = self.client.chat(
                 messages,
@@ -81,8 +84,17 @@ class Rig:
             self._lost(op, what, client, error)
             return None
         self.lost_in_a_row = 0
-        self.history.ok(op, what, client=client, **reply_fields(reply))
+        busy = self._busy_elsewhere(start_s, elsewhere_s)
+        self.history.ok(op, what, client=client, **reply_fields(reply), host_busy_ratio=busy)
         return reply
+
+    def _busy_elsewhere(self, start_s: float, elsewhere_s: float | None) -> float | None:
+        """The share of the host's processors that others used meanwhile; None where nobody can tell."""
+        now_s = self.busy_elsewhere_s()
+        if now_s is None or elsewhere_s is None:
+            return None
+        capacity_s = (time.monotonic() - start_s) * (os.cpu_count() or 1)
+        return round(max(0.0, now_s - elsewhere_s) / max(capacity_s, 1e-6), 3)
 
     def _lost(self, op: int, what: str, client: int, error: ClientError) -> None:
         alive = self._alive_after(error)

@@ -135,7 +135,9 @@ class _Judge:
         """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
         firsts = [case for case in self.of(*FIRST_TURNS) if case.grade]
         errors = _known(firsts, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
-        tiers = _tiers([case for case in firsts if case.what == "recall"])
+        timed = [case for case in firsts if case.what == "recall"]
+        quiet = [case for case in timed if self._undisturbed(case)]
+        tiers = _tiers(quiet) if 2 * len(quiet) >= len(timed) else []
         noise_s, trim = self.settings.number("ttft_noise_s"), self.settings.count("ttft_trim_count")
         spread = flatness.worst(
             [(flatness.spread(tier, noise_s=noise_s, trim=trim), tier.tokens) for tier in tiers]
@@ -143,22 +145,28 @@ class _Judge:
         slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
         far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]), default=None)
         count = sum(len(tier.timings) for tier in tiers)
+        busy = f"the host was busy with other work during {len(timed) - len(quiet)} of {len(timed)} cells"
         return [
             self._measure("needle.length_error_ratio", max(errors, default=None), len(errors)),
             self._measure(
                 "needle.ttft_spread_ratio",
                 spread[0] if spread else None,
                 count,
-                note=f"largest at {spread[1]} tokens" if spread else "no first-token times",
+                note=f"largest at {spread[1]} tokens" if spread else busy,
             ),
             self._measure(
                 "needle.ttft_slope_ratio",
                 flatness.distance_from_zero(far[1]) if far else None,
                 count,
                 interval=far[1] if far else None,
-                note=_slope_note(far),
+                note=_slope_note(far) if tiers else busy,
             ),
         ]
+
+    def _undisturbed(self, case: Case) -> bool:
+        """Whether the host left the server alone during this cell, as far as anyone can tell."""
+        busy = case.get("host_busy_ratio")
+        return busy is None or bool(busy <= self.settings.number("quiet_host_ratio"))
 
     def counts(self, asked: Sequence[Operation], doubts: Sequence[usage.Doubt]) -> list[Measure]:
         """Honest usage, replies cut by the token limit, requests without an answer."""

@@ -299,3 +299,22 @@ def test_the_table_has_a_row_for_each_turn_with_its_state() -> None:
     states = [row[table.header.index("state")] for row in table.rows]
 
     assert ["right"] * 8 + ["truncated", "unanswered"] == states
+
+
+def test_cells_of_a_busy_host_are_not_timed() -> None:
+    record = honest(30)
+    for number in (3, 14):
+        record.turn("recall", number, statement("otter", CODES[0]), first_token_s=9.0, host_busy_ratio=0.8)
+
+    assert Verdict.PASS is measure(record.judged(), "ttft_spread_ratio").verdict
+
+
+def test_a_host_that_was_busy_most_of_the_time_leaves_flatness_unknown() -> None:
+    record = honest(30)
+    for number in range(20):
+        record.turn("recall", number, statement("otter", CODES[0]), host_busy_ratio=0.8)
+
+    spread = measure(record.judged(), "ttft_spread_ratio")
+
+    assert Verdict.UNKNOWN is spread.verdict
+    assert "the host was busy with other work during 20 of 30 cells" == spread.note

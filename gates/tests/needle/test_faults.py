@@ -68,6 +68,7 @@ def settings(cells: int) -> Settings:
         "tier_order_cells": [min(cells, 2)],
         "tier_absent_cells": [min(cells, 2)],
         "ttft_noise_s": 0.05,
+        "max_ttft_slope_ratio": 0.3,
         "max_failure_bound_ratio": 0.4,
         "max_pooled_bound_ratio": 0.4,
     }
