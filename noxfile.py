@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 CONSTRAINTS = os.environ.get("SPARKGATE_CONSTRAINTS", "constraints.txt")  # another file tries other versions
 PROJECT = ("-e", ".")  # editable: the tree at hand is what runs
+EMBEDDED = "fixtures/tiny/sparkgate-tiny.gguf"
 ROOMS = ("engine", "gates", "fixtures", "reports")
 
 nox.needs_version = ">=2025.5.1"
@@ -46,7 +47,7 @@ def gates(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Prove our own code on the CPU (-- any pytest arguments)."""
     workers = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal")
-    default = (*workers, "-m", "not device and not oracle", "--hypothesis-profile", "ci")
+    default = (*workers, "-m", "not device and not oracle and not live", "--hypothesis-profile", "ci")
     one_thread = {"OMP_NUM_THREADS": "1"}  # the workers already use every core
     inside(session, "workshop", "-m", "pytest", *default, *session.posargs, env=one_thread)
 
@@ -111,8 +112,15 @@ def oracle(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
 def fixtures(session: nox.Session) -> None:
-    """Evaluate the embedded model's skills from its file (-- options of fixtures/tiny/evaluate.py)."""
-    inside(session, "workshop", "-m", "fixtures.tiny.evaluate", *session.posargs)
+    """Score the embedded model on some held-out cases (-- MODEL --cases N --tiers TOKENS ...)."""
+    few = (EMBEDDED, "--cases", "10", "--tiers", "1024", "--workers", "2")
+    inside(session, "workshop", "-m", "fixtures.tiny.evaluate", *(session.posargs or few))
+
+
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
+def faults(session: nox.Session) -> None:
+    """Put every lying server in front of the engine and see each one caught (minutes)."""
+    inside(session, "workshop", "-m", "pytest", "-m", "live", *session.posargs, "gates/tests")
 
 
 @nox.session(venv_backend="none", default=False)
