@@ -22,14 +22,18 @@ def scores(q: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
 def select(score: Tensor, k: int) -> Tensor:
     """The k best of at least k rows for each query [T, R], ascending, int64 [T, k]; hide a row with -inf."""
     least = _kth(score, k)
-    best = score >= least
-    if int(best.sum()) == k * len(score):  # no ties at the last place
-        return best.nonzero()[:, 1].view(-1, k)
-    above = score > least
-    room = k - above.sum(1, keepdim=True)
-    ties = best & ~above
-    chosen = above | (ties & (ties.cumsum(1) <= room))
+    chosen = score >= least
+    tied = chosen.sum(1) != k
+    if tied.any():
+        chosen[tied] = _settle(score[tied], least[tied], k)
     return chosen.nonzero()[:, 1].view(-1, k)
+
+
+def _settle(score: Tensor, least: Tensor, k: int) -> Tensor:
+    """Mask of the chosen rows where several share the last place: the lowest rows of those."""
+    above, equal = score > least, score == least
+    room = k - above.sum(1, keepdim=True)
+    return above | (equal & (equal.cumsum(1) <= room))
 
 
 def _kth(score: Tensor, k: int) -> Tensor:
