@@ -70,6 +70,11 @@ class _Judge:
                 last[turn] = before if before and before.grade and not before.right else case
         return list(last.values())
 
+    def final(self, *whats: str) -> list[Case]:
+        """The answered cases of these kinds, of each cell the last attempt: the one with the right length."""
+        last = {(case.cell, case.what): case for case in self.cases if case.what in whats}
+        return [case for case in last.values() if case.grade]
+
     def recall(self) -> list[Measure]:
         """Shares of right answers, and the bound of the failure rate over all first turns."""
         firsts = self.of(*FIRST_TURNS)
@@ -110,8 +115,8 @@ class _Judge:
 
     def cache(self) -> list[Measure]:
         """Cold cells are cold, second turns come from the cache, and that saves their time."""
-        firsts = [case for case in self.of(*FIRST_TURNS) if case.grade]
-        seconds = [case for case in self.of("followup") if case.grade]
+        firsts = self.final(*FIRST_TURNS)
+        seconds = self.final("followup")
         before = {case.cell: case for case in firsts}
         cold = _known(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
         paired = [case for case in seconds if case.cell in before]
@@ -133,7 +138,7 @@ class _Judge:
 
     def times(self) -> list[Measure]:
         """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
-        firsts = [case for case in self.of(*FIRST_TURNS) if case.grade]
+        firsts = self.final(*FIRST_TURNS)
         errors = _known(firsts, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
         timed = [case for case in firsts if case.what == "recall"]
         quiet = [case for case in timed if self._undisturbed(case)]

@@ -220,6 +220,14 @@ def test_a_cell_that_was_asked_again_is_right_only_if_each_attempt_was() -> None
     assert 0.0 == measure(record.judged(), "recall_ratio").value
 
 
+def test_length_and_cache_are_those_of_the_last_attempt() -> None:
+    record = Record("recall")
+    record.turn("recall", 0, "I do not know.", prompt_tokens=900, total_tokens=None)
+    record.turn("recall", 0, statement("otter", CODES[0]))
+
+    assert 0.0 == measure(record.judged(), "length_error_ratio").value
+
+
 def test_counts_are_pooled_with_those_of_the_baseline() -> None:
     baseline = Baseline({"needle.pooled_cells_count": 100.0, "needle.pooled_failures_count": 1.0}, {})
 
