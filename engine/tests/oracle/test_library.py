@@ -51,13 +51,13 @@ class TieFinder:
     def __init__(self) -> None:
         self.near: set[int] = set()
 
-    def select(self, score: Tensor, visible: Tensor, k: int) -> Tensor:
-        shown = score.masked_fill(torch.arange(score.shape[1]) >= visible.unsqueeze(1), float("-inf"))
-        best = shown.topk(k + 1, 1).values
+    def select(self, score: Tensor, k: int) -> Tensor:
+        best = score.topk(k + 1, 1).values
         gap = (best[:, -2] - best[:, -1]) / best[:, -2].abs().clamp_min(1e-9)
         # A query at position p sees (p + 1) // 4 rows: the count names four positions, good enough to list.
+        visible = score.isfinite().sum(1)
         self.near |= {int(rows) for rows in visible[gap < NEAR_TIE]}
-        return self.original(score, visible, k)
+        return self.original(score, k)
 
     original = staticmethod(index.select)
 
