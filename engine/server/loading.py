@@ -5,6 +5,7 @@ Imports torch only when a model is really loaded.  Knows nothing of HTTP.
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -17,15 +18,22 @@ from engine.scheduler.scheduler import SchedulerLimits
 from engine.server.service import Service
 from engine.tokenizer import Tokenizer
 
+log = logging.getLogger("engine.server")
+
 
 def load_service(path: Path, settings: Settings) -> Service:
-    """Load the model; raises ModelFileError when the file cannot be used."""
+    """Load the model; raises ModelFileError when the file cannot be used.
+
+    Warns where this machine changes a row's bits with what runs beside it.
+    """
     from engine.runner import Runner, Threads
 
     file = GGUFFile.open(path)
     tokenizer = Tokenizer.from_gguf(file)
     threads = Threads(1, settings.engine.threads) if settings.engine.threads else None
     runner = Runner(file, threads=threads)
+    if not runner.exactness.holds:
+        log.warning("event=not_exact message=%s", runner.exactness.describe())
     context = min(settings.engine.context or runner.spec.context_length, runner.spec.context_length)
     return assemble(runner, tokenizer, settings=settings, context=context, name=runner.spec.name or path.stem)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from engine import runner
 from engine.config import EngineSettings, Settings
 from engine.core import Event, Finished, FinishReason, Generated, Request, SamplingParams, Started
+from engine.model.selfcheck import Exactness
 from engine.server.loading import load_service
 from engine.server.service import Service
 
@@ -73,3 +75,14 @@ def test_answers_are_the_same_cold_repeated_and_continued(model: Service) -> Non
 
     assert (cold, cold, 149) == (first, again, cached)
     assert (fresh, 150 + COUNT - 1) == (warm, kept)
+
+
+def test_a_machine_that_changes_rows_is_told_at_the_start(
+    small_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "check_rows", lambda _: Exactness(("matmul 64 to 96",), 0.1))
+    load_service(small_path, Settings(engine=EngineSettings(threads=1))).engine.close()
+
+    assert ["WARNING"] == [record.levelname for record in caplog.records]
+    assert "NOT exact on this machine" in caplog.text
+    assert "matmul 64 to 96" in caplog.text
