@@ -274,6 +274,7 @@ class Engine:
         if admission.source is None:
             return _State(self._runner.new_cache())
         if admission.kind is CacheKind.WARM:
+            self._kept_bytes = self._scheduler.records.nbytes
             return self._kept.pop(admission.source)
         source = self._kept[admission.source]
         cache = self._runner.new_cache()

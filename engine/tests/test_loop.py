@@ -155,6 +155,16 @@ def test_a_follow_up_continues_the_finished_sequence_in_place() -> None:
     assert stats.records == 1
 
 
+def test_a_sequence_that_is_continued_is_no_kept_one_meanwhile() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        first = complete(engine, request("a", prompt(60)))
+        second = submit(engine, request("b", (*prompt(60), *first.tokens, 1, 2, 3), 300))
+        second.wait_for_token()
+        stats = engine.stats()
+
+    assert (0, 0) == (stats.records, stats.record_bytes)
+
+
 def test_a_common_head_is_reused_from_the_grid() -> None:
     with running(FakeRunner(VOCAB)) as engine:
         complete(engine, request("a", prompt(60)))
