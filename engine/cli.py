@@ -163,7 +163,3 @@ def _bench(options: argparse.Namespace) -> int:
     report = measure(path, settings, depths=parse_depths(options.depths), decode=options.decode)
     print(json.dumps(report, indent=1) if options.json else describe(report))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,6 @@ from engine.errors import SettingError
 
 PREFIX = "SPARKGATE_"
 ALIASES = {"DS4_SERVER_DEFAULT_TEMP": "server.default_temperature"}  # what users of ds4 have in their scripts
-MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)

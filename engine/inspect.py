@@ -6,7 +6,7 @@ Pure arithmetic on a shape and a list of tensors.  Loads no weight and imports n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,17 @@ Tensor = tuple[str, QuantType, int]  # name, block format, bytes
 
 FLOOR_BYTES = 4 * 2**30  # left to the system
 CONVERSATIONS = (8192, 32768, 131072)  # tokens
-SIZE_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE_UNITS: Mapping[str, int] = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 CLASSES = (  # the first part found in a tensor's name decides
     ("_exps", "routed experts"),
     ("shexp", "shared experts"),
@@ -37,7 +47,6 @@ CLASSES = (  # the first part found in a tensor's name decides
     ("ffn_gate_inp", "routers"),
     ("exp_probs", "routers"),
 )
-SIZE_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 @dataclass(frozen=True, slots=True)

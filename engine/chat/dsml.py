@@ -14,8 +14,6 @@ from engine.chat.markers import DSML
 from engine.chat.request import ToolCall
 from engine.chat.segments import Segment, marker, text
 
-BLOCK_START = f"<{DSML}tool_calls>"
-BLOCK_END = f"</{DSML}tool_calls>"
 PARAMETER_END = f"</{DSML}parameter>"
 
 

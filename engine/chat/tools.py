@@ -19,7 +19,6 @@ class Tool:
     name: str
     schema: str
     types: Mapping[str, tuple[str, ...]]
-    required: tuple[str, ...]
 
 
 def read_tools(body: Mapping[str, object]) -> tuple[Tool, ...]:
@@ -35,7 +34,7 @@ def read_tools(body: Mapping[str, object]) -> tuple[Tool, ...]:
     if not isinstance(tools, list):
         raise RequestError(f"{member} must be a list of tools", param=member)
     declared = [_tool(entry, f"{member}.{i}", flat=member == "functions") for i, entry in enumerate(tools)]
-    return tuple(tool for tool in declared if tool) if _choice_allows(body, "tools", bool(tools)) else ()
+    return tuple(tool for tool in declared if tool) if _choice_allows(body, declared=bool(tools)) else ()
 
 
 def read_response_schema(body: Mapping[str, object]) -> str | None:
@@ -62,14 +61,14 @@ def read_response_schema(body: Mapping[str, object]) -> str | None:
     return dump(schema)
 
 
-def _choice_allows(body: Mapping[str, object], member: str, declared: bool) -> bool:
+def _choice_allows(body: Mapping[str, object], *, declared: bool) -> bool:
     choice = body.get("tool_choice", body.get("function_call"))
     if choice in (None, "auto"):
         return True
     if choice == "none":
         return False
     if not declared and choice == "required":
-        raise RequestError(f"tool_choice is 'required' but {member} is empty", param="tool_choice")
+        raise RequestError("tool_choice is 'required' but there are no tools", param="tool_choice")
     if choice == "required" or isinstance(choice, dict):
         raise RequestError(
             "tool_choice cannot be enforced by this server; allowed are 'auto' and 'none'",
@@ -96,7 +95,7 @@ def _tool(entry: object, path: str, *, flat: bool) -> Tool | None:
         raise RequestError(
             f"{path}.function.parameters must be an object", param=f"{path}.function.parameters"
         )
-    return Tool(name, dump(function), _types(parameters), _required(parameters))
+    return Tool(name, dump(function), _types(parameters))
 
 
 def _types(parameters: Mapping[str, object]) -> Mapping[str, tuple[str, ...]]:
@@ -111,8 +110,3 @@ def _declared(schema: object) -> tuple[str, ...]:
     if isinstance(kind, str):
         return (kind,)
     return tuple(str(entry) for entry in kind) if isinstance(kind, list) else ()
-
-
-def _required(parameters: Mapping[str, object]) -> tuple[str, ...]:
-    required = parameters.get("required")
-    return tuple(str(entry) for entry in required) if isinstance(required, list) else ()

@@ -155,8 +155,6 @@ def _check_magic(cursor: Cursor, head: bytes) -> None:
         raise cursor.fail(f"GGUF version {version}, allowed is {_VERSION}; convert the file again")
 
 
-# ---- metadata ----
-
 _DTYPES: Final[Mapping[MetaKind, np.dtype[Any]]] = MappingProxyType(
     {
         MetaKind.U8: np.dtype("<u1"),
@@ -236,9 +234,6 @@ def _alignment(cursor: Cursor, metadata: Mapping[str, MetaValue], kinds: Mapping
             f"key 'general.alignment' is {value}, allowed are powers of two from 8 to {_MAX_ALIGNMENT}"
         )
     return value
-
-
-# ---- tensors ----
 
 
 def _read_tensors(cursor: Cursor, count: int, alignment: int, size: int) -> dict[str, TensorInfo]:

@@ -99,8 +99,6 @@ def _decode_blocked(raw: Bytes, type: QuantType) -> Floats:
     return values
 
 
-# ---- IQ2_XXS tables ----
-
 # The 256 codewords in ascending order, each read as a base-3 number of eight digits (the first value is the
 # lowest digit; digits 0, 1, 2 stand for the magnitudes 8, 25, 43).  Stored as the gaps between neighbours,
 # one byte each; the byte ff means "255 further, and no codeword here".
@@ -138,9 +136,6 @@ def iq2_signs() -> Floats:
 def _frozen(table: Floats) -> Floats:
     table.setflags(write=False)
     return table
-
-
-# ---- decoders ----
 
 
 def _decode_f32(raw: Bytes) -> Floats:

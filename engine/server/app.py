@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -104,9 +106,8 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _both(path: str, endpoint: object, method: str) -> list[Route]:
+def _both(path: str, endpoint: Callable[..., Any], method: str) -> list[Route]:
     """The path itself and the same without its version, which some clients leave out."""
-    assert callable(endpoint)
     return [Route(spelling, endpoint, methods=[method]) for spelling in (path, path.removeprefix("/v1"))]
 
 

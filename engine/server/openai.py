@@ -114,9 +114,6 @@ def _max_tokens(fields: Fields) -> int | None:
     return fields.integer("max_tokens", low=0) if wins is None else wins
 
 
-# --- answers ---
-
-
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """What every chunk and answer of one request repeats."""

@@ -76,7 +76,7 @@ def test_help_and_inspect_import_nothing_heavy(package: str) -> None:
 def test_serve_answers_health_while_it_loads_and_chats_afterwards(small_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "engine.cli", "serve", "--model", str(small_path), "--port", str(port)]
+    words = [sys.executable, "-m", "engine", "serve", "--model", str(small_path), "--port", str(port)]
     process = subprocess.Popen([*words, "--threads", "1"], env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         base = f"http://127.0.0.1:{port}"

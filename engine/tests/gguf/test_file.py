@@ -29,9 +29,6 @@ def opened(folder: Path, made: Forge) -> GGUFFile:
     return GGUFFile.open(saved(folder, made.data))
 
 
-# ---- sound files ----
-
-
 def test_a_file_of_the_package_reads_back_with_its_types(tmp_path: Path) -> None:
     path = tmp_path / "written.gguf"
     writer = gguf.GGUFWriter(path, "deepseek4")
@@ -141,9 +138,6 @@ def test_an_unknown_tensor_is_answered_with_the_nearest_name(tmp_path: Path) -> 
         file.array("norm.weights")
 
 
-# ---- files that are no model ----
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -175,9 +169,6 @@ def test_a_missing_file_a_folder_and_a_pipe_are_refused(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ModelFileError, match="a model is a regular file, found something else"):
             GGUFFile.open(place)
-
-
-# ---- hostile structure: one named case and one message each ----
 
 
 def keyed(count: int = 1) -> Forge:
@@ -393,9 +384,6 @@ def test_a_long_name_is_cut_in_the_message(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError, match=re.escape(repr("k" * 93 + "..."))):
         opened(tmp_path, made)
-
-
-# ---- faults of other readers, one regression each ----
 
 
 def test_sizes_that_sum_over_64_bits_are_refused(tmp_path: Path) -> None:
