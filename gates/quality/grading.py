@@ -1,0 +1,78 @@
+"""What every set shares: the part of a reply that is graded, the state an item ends in, what spoils a run.
+
+    pass | fail          graded
+    unparsed             the text holds no answer; counts as wrong, and is counted by itself
+    timeout              a program did not end in time, twice; counts as wrong
+    syntax | no_code     no program could be built from the text; counts as wrong
+    infra                no usable reply: never graded, in no pair
+
+Knows no set; every function is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gates.harness.reply import ClientError, Reply
+
+State = Literal["pass", "fail", "unparsed", "timeout", "syntax", "no_code", "infra"]
+
+MAX_INFRA_RATIO: Final = 0.005  # above it a run judges the network and not the model
+MAX_TRUNCATED_RATIO: Final = 0.01
+_OPEN_THOUGHT: Final = "<think>"
+_CLOSED_THOUGHT: Final = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How one item ended: its state, what was read from the text, and in words why."""
+
+    state: State
+    extracted: str = ""
+    note: str = ""
+
+    @property
+    def right(self) -> bool | None:
+        """True or False for a graded item; None where there was nothing to grade."""
+        return None if self.state == "infra" else self.state == "pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """One item with its grade and whether its reply was cut by the token limit."""
+
+    item: str
+    grade: Grade
+    truncated: bool = False
+
+
+def graded_text(content: str) -> str:
+    """The part of the content that is graded: nothing of its thoughts, and nothing of an unclosed one."""
+    if _CLOSED_THOUGHT in content:
+        content = content.rsplit(_CLOSED_THOUGHT, 1)[1]
+    return content.split(_OPEN_THOUGHT, 1)[0]
+
+
+def grade_outcome(item: str, outcome: Reply | ClientError, grade: Callable[[str], Grade]) -> Graded:
+    """The grade of one request's outcome; an error is never graded, whatever its text says."""
+    if isinstance(outcome, ClientError):
+        return Graded(item, Grade("infra", note=f"{type(outcome).__name__}: {outcome}"))
+    return Graded(item, grade(graded_text(outcome.text)), outcome.finish_reason == "length")
+
+
+def spoiled(results: Sequence[Graded]) -> tuple[str, ...]:
+    """Why this run cannot be judged, in words; empty when it can."""
+    if not results:
+        return ("no item was asked",)
+    reasons = []
+    lost = sum(result.grade.state == "infra" for result in results) / len(results)
+    cut = sum(result.truncated for result in results) / len(results)
+    if lost > MAX_INFRA_RATIO:
+        reasons.append(f"{lost:.1%} of the items have no usable reply; at most {MAX_INFRA_RATIO:.1%} may")
+    if cut > MAX_TRUNCATED_RATIO:
+        reasons.append(
+            f"{cut:.1%} of the replies were cut by the token limit; at most {MAX_TRUNCATED_RATIO:.0%} may"
+        )
+    return tuple(reasons)

@@ -1,0 +1,153 @@
+"""GSM8K: school arithmetic in words; the answer is a number.
+
+Owns its prompt, how a number is read from a reply, and the score; a version of each stands in the verdict.
+Labels that are known to be doubtful are tagged, never repaired: both builds lose or win alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from gates.errors import CheckError
+from gates.quality.asking import Question
+from gates.quality.grading import Grade
+
+PROMPT_VERSION: Final = "1"
+GRADER_VERSION: Final = "1"
+FILE: Final = "gsm8k/test.jsonl"
+MAX_TOKENS: Final = 2048
+DOUBTFUL: Final[frozenset[str]] = frozenset()  # ids whose gold answer is disputed; shown in the report
+
+_DIGITS: Final = (
+    r"(?:\d{1,3}(?:[,\u00a0\u2009\u202f ]\d{3})+(?!\d)|\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+)
+_NUMBER: Final = re.compile(
+    rf"(?<![\w.])(?P<minus>[-\u2212])?[$€£¥₹]?(?P<inner>(?<=[$€£¥₹])[-\u2212])?(?P<digits>{_DIGITS})"
+    r"(?!\d|(?:st|nd|rd|th)\b)"
+)
+_OPERATION: Final = re.compile(r"\s*[-+*/x\u00d7\u00f7\u2212]\s*")
+_MARKS: Final = re.compile(r"[*_`~]|\\(?=[$%])|\\[,!;]|\\text\s*|\\\(|\\\)|\\\[|\\\]")
+_NEXT_TASK: Final = re.compile(r"^\W{0,3}(?:Question|Q)\s*:", re.MULTILINE)
+_CUE: Final = re.compile(r"\banswer(?:\s+is)?\s*:|\banswer\s+is\b", re.IGNORECASE)
+_LEAD: Final = re.compile(r"(?:\s|[:=({\[]|(?:the\s+)?(?:final\s+)?answer(?:\s+is)?)*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row: the question and its gold number."""
+
+    id: str
+    question: str
+    gold: Decimal
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the gold is on the list of disputed ones."""
+        return self.id in DOUBTFUL
+
+
+def problems(rows: Iterator[Mapping[str, Any]]) -> Iterator[Problem]:
+    """The problems of the set's rows, in their order; CheckError where a gold is not a number."""
+    for place, row in enumerate(rows):
+        gold = re.sub(r"[,\s]", "", str(row["answer"]).rpartition("####")[2])
+        if not re.fullmatch(r"-?\d+(?:\.\d+)?", gold):
+            raise CheckError(f"gsm8k row {place}: the gold answer is '{gold}', which is not a number")
+        yield Problem(f"gsm8k/{place}", str(row["question"]), Decimal(gold))
+
+
+def question(problem: Problem) -> Question:
+    """How the problem is asked."""
+    prompt = (
+        f"{problem.question}\n\n"
+        "Work it out step by step. Finish with a line of the form\n#### <number>\nand nothing after it."
+    )
+    return Question(problem.id, prompt, MAX_TOKENS)
+
+
+def extract(text: str) -> Decimal | None:
+    """The number that a reply answers with; None where it names none.
+
+    In this order: the last `####`, the last box, the last cue, the last number that stands alone.
+    """
+    clean = _MARKS.sub("", _own_answer(text).replace("{,}", ","))
+    for places in (_after_marks(clean), _in_boxes(clean), _after_cues(clean)):
+        for place in reversed(places):
+            if place is not None:
+                return place
+    numbers = list(_NUMBER.finditer(clean))
+    return _value(numbers[-1], clean) if numbers else None
+
+
+def grade(problem: Problem, text: str) -> Grade:
+    """Right when the number equals the gold one as a decimal: 29.00 is 29."""
+    found = extract(text)
+    if found is None:
+        return Grade("unparsed", note="no number in the reply")
+    return Grade("pass" if found == problem.gold else "fail", f"{found:f}")
+
+
+def _own_answer(text: str) -> str:
+    """The text before a next task that the model invented."""
+    for start in _NEXT_TASK.finditer(text):
+        if text[: start.start()].strip():
+            return text[: start.start()]
+    return text
+
+
+def _after_marks(text: str) -> list[Decimal | None]:
+    """What stands directly behind each `####`; None behind a mark that is a heading."""
+    found = []
+    for mark in re.finditer(r"#{4}(?!#)", text):
+        line = text[mark.end() :].lstrip().partition("\n")[0]
+        found.append(_leading(line) or _leading(line.rpartition("=")[2]))
+    return found
+
+
+def _in_boxes(text: str) -> list[Decimal | None]:
+    return [_first(box.group(1)) for box in re.finditer(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", text)]
+
+
+def _after_cues(text: str) -> list[Decimal | None]:
+    return [_first(text[cue.end() :].lstrip().partition("\n")[0]) for cue in _CUE.finditer(text)]
+
+
+def _leading(text: str) -> Decimal | None:
+    """The number at the very front of a text, cue words and brackets aside."""
+    lead = _LEAD.match(text)
+    start = lead.end() if lead else 0
+    number = _NUMBER.match(text, start)
+    return _result(number, text) if number else None
+
+
+def _first(text: str) -> Decimal | None:
+    number = _NUMBER.search(text)
+    return _result(number, text) if number else None
+
+
+def _result(number: re.Match[str], text: str) -> Decimal:
+    """The number itself, or what the calculation that begins with it comes to in the text."""
+    end = number
+    while operation := _OPERATION.match(text, end.end()):
+        following = _NUMBER.match(text, operation.end())
+        if not following:
+            return _value(number, text)
+        end = following
+    equals = re.compile(r"\s*=\s*").match(text, end.end())
+    total = _NUMBER.match(text, equals.end()) if equals else None
+    return _value(total or number, text)
+
+
+def _value(number: re.Match[str], text: str) -> Decimal:
+    digits = re.sub(r"[^\d.]", "", number["digits"])
+    value = Decimal(digits)
+    return -value if number["inner"] or (number["minus"] and not _between(number, text)) else value
+
+
+def _between(number: re.Match[str], text: str) -> bool:
+    """Whether the dash before a number stands between two numbers and so is no sign."""
+    before = text[: number.start()].rstrip(" ")
+    return before[-1:].isdigit() or before[-1:] in {")", "%"}
