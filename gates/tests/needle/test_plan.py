@@ -67,10 +67,17 @@ def test_release_asks_70_cells_up_to_130k_and_ten_each_at_248k_and_519k() -> Non
     assert [10, 10] == [sum(cell.tier_tokens == tier for cell in recall) for tier in (248_000, 519_000)]
 
 
-def test_the_release_without_a_failure_keeps_its_bound() -> None:
-    settings = profile.load("release").table("needle")
+@pytest.mark.parametrize(
+    ("name", "cells", "allowed"),
+    [("ci", 27, 1), ("nightly", 68, 1), ("candidate", 40, 0), ("release", 106, 0)],
+)
+def test_the_bound_of_a_profile_lets_as_many_cells_fail_as_documented(
+    name: str, cells: int, allowed: int
+) -> None:
+    limit = profile.load(name).table("needle").number("max_failure_bound_ratio")
 
-    assert failure_bound(0, of_profile("release").cells) <= settings.number("max_failure_bound_ratio")
+    assert cells == of_profile(name).cells
+    assert failure_bound(allowed, cells) <= limit < failure_bound(allowed + 1, cells)
 
 
 def test_two_cells_differ_within_their_first_128_words() -> None:
@@ -96,10 +103,25 @@ def test_a_message_holds_every_needle_and_not_the_absent_key() -> None:
 
         assert all(needle.sentence in text for needle in (*cell.asked, *cell.decoys))
         assert all(needle.key in question for needle in cell.asked)
-        assert cell.decoys[0].key in cell.follow_up
+        assert cell.decoys[0].key in cell.turns[-1].question
         if ask == "absent":
             assert cell.absent_key in question
             assert cell.absent_key not in text
+
+
+def test_every_turn_wants_some_codes_of_its_text_and_none_of_the_others() -> None:
+    for cell in of_profile("nightly").asked_cells:
+        codes = {needle.code for needle in (*cell.asked, *cell.decoys)}
+        for turn in cell.turns:
+            assert codes == {*turn.expected, *turn.others}
+            assert set() == set(turn.expected) & set(turn.others)
+
+
+def test_a_recall_cell_asks_for_all_its_codes_in_its_second_turn() -> None:
+    turns = make_cell("needle/test/1/1", tier_tokens=1000, ask="recall", depth=0.5, seed=1).turns
+
+    assert ["recall", "order", "followup"] == [turn.what for turn in turns]
+    assert [1, 3, 1] == [len(turn.expected) for turn in turns]
 
 
 @pytest.mark.parametrize(
