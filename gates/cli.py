@@ -1,4 +1,4 @@
-"""The command line of the gates: run, plan, judge, report, tag, baseline.
+"""The command line of the gates: run, plan, judge, report, tag, baseline, data.
 
 Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and the exit codes: 0 pass,
 1 fail, 2 usage, 3 unknown, 4 infrastructure, 130 interrupted. Knows nothing of how a command does its work.
@@ -7,7 +7,6 @@ Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,9 @@ app = App(
     version_flags=(),
     result_action="return_value",
 )
+
+data = App(name="data", help="The public question sets: which files, where from, how to get them.")
+app.command(data)
 
 Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate or release.")]
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
@@ -160,6 +162,19 @@ def baseline(
     Console().print(f"baseline written: {path}", markup=False, soft_wrap=True)
 
 
+@data.command
+def fetch() -> None:
+    """Fetch every data file that is missing or wrong into SPARKGATE_DATA (default: the user's cache)."""
+    from gates.quality import fetch as fetching
+    from gates.quality.data import Store
+
+    named = os.environ.get("SPARKGATE_DATA")
+    store = Store.open(Path(named) if named else None)
+    console = Console()
+    console.print(f"data folder: {store.folder}", markup=False, highlight=False, soft_wrap=True)
+    fetching.fetch(store, told=lambda path, what: console.print(f"{what:8}{path}", highlight=False))
+
+
 def _profile(name: str) -> profile.Profile:
     return profile.load(name)
 
@@ -182,7 +197,3 @@ def _data() -> Path | None:
             f"SPARKGATE_DATA is '{name}', which is not a folder; unset it or name the data folder"
         )
     return Path(name)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

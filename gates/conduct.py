@@ -201,8 +201,7 @@ def _reason(gate: GateVerdict) -> str:
     more = f" (and {len(claims) - 1} more of this gate)" if len(claims) > 1 else ""
     if first.value is None:
         return f"{first.id} is unknown: {first.note}{more}"
-    sign = ">=" if first.better == "higher" else "<="
-    return f"{first.id} is {first.value:.4g}, wanted {sign} {first.limit:g}{more}"
+    return f"{first.id} is {first.value:.4g}, wanted {registry.SIGNS[first.better]} {first.limit:g}{more}"
 
 
 def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:

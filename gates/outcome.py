@@ -20,6 +20,7 @@ from gates.harness import allure, junit, provenance, record
 from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
+from gates.registry import SIGNS
 
 LOG_BYTES, LOG_LINES = 16_384, 12
 RENDER = provenance.ROOT / "reports" / "render.py"
@@ -89,8 +90,7 @@ def _grid(content: Mapping[str, Any]) -> Grid:
         for measure in gate["measures"]:
             word = "notice" if measure["notice"] and measure["verdict"] == "fail" else measure["verdict"]
             value = "-" if measure["value"] is None else f"{measure['value']:.4g}"
-            sign = ">=" if measure["better"] == "higher" else "<="
-            limit = f"{sign} {measure['limit']:g}"
+            limit = f"{SIGNS[measure['better']]} {measure['limit']:g}"
             style = STYLES[Verdict(measure["verdict"])] if word != "notice" else "yellow"
             grid.add_row(Text(word, style=style), measure["id"], value, limit, str(measure["n"]))
     return grid

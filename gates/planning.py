@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gates.harness import record, room
 from gates.profile import Profile
-from gates.registry import GateSpec
+from gates.registry import SIGNS, GateSpec
 from gates.run import RUNS, Request, chosen
 
 
@@ -96,5 +96,4 @@ def _lines(content: Mapping[str, Any], *, claims: bool) -> list[str]:
 
 
 def _claim_line(claim: Mapping[str, Any]) -> str:
-    sign = ">=" if claim["better"] == "higher" else "<="
-    return f"    {sign} {claim['limit']:<6g} {claim['title']}"
+    return f"    {SIGNS[claim['better']]} {claim['limit']:<6g} {claim['title']}"

@@ -13,7 +13,7 @@ import pytest
 
 from gates.errors import CheckError
 from gates.harness.verdict import GateVerdict, Measure, Verdict, spec_of
-from gates.registry import GateSpec, MeasureSpec
+from gates.registry import SIGNS, GateSpec, MeasureSpec
 
 
 class UnknownClaim(CheckError):  # noqa: N818  reads as what it is in a pytest report
@@ -67,10 +67,9 @@ class GatePlugin:
 def explained(measure: Measure) -> str:
     """Why a claim does not hold: what was wanted, what was found, on how many, and how to run it again."""
     spec = spec_of(measure.id)
-    sign = ">=" if measure.better == "higher" else "<="
     if measure.verdict is Verdict.UNKNOWN:
         return f"UNKNOWN {measure.id}: {spec.title}. {measure.note}"
-    wanted = f"Expected {sign} {measure.limit:g}, found {measure.value:g}, n = {measure.n}"
+    wanted = f"Expected {SIGNS[measure.better]} {measure.limit:g}, found {measure.value:g}, n = {measure.n}"
     text = f"{measure.id}: {spec.title}. {wanted}"
     if measure.interval:
         text += f", 95 % interval {measure.interval[0]:.4g} to {measure.interval[1]:.4g}"

@@ -104,16 +104,16 @@ class Profile:
         return self.table("run").count("seed")
 
 
-def names() -> list[str]:
-    """The profiles that ship with the gates."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+def names(folder: Path = FOLDER) -> list[str]:
+    """The profiles of a folder; by default those that ship with the gates."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 def load(name: str, *, folder: Path = FOLDER) -> Profile:
     """Read and check the profile of this name; UsageError says all that is wrong with it at once."""
     path = folder / f"{name}.toml"
     if not path.is_file():
-        known = sorted(item.stem for item in folder.glob("*.toml"))
+        known = names(folder)
         raise UsageError(
             f"there is no profile '{name}'{nearest(name, known)}; profiles are {', '.join(known)}"
         )

@@ -7,6 +7,7 @@ A limit's key in a profile follows from the measure: `needle.recall_ratio`, bett
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ Severity = Literal["blocker", "critical", "normal", "minor"]
 Cost = Literal["cheap", "medium", "dear"]
 Kind = Literal["count", "counts", "number", "numbers", "ratio", "ratios", "text", "texts", "switch"]
 
+SIGNS: Mapping[Better, str] = {"higher": ">=", "lower": "<="}  # how a value stands to its limit
 COST_ORDER: tuple[Cost, ...] = ("cheap", "medium", "dear")
 UNITS: tuple[str, ...] = ("tokens", "bytes", "gib", "ms", "s", "tps", "ratio", "count")
 

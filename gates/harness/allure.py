@@ -190,7 +190,7 @@ def _parameters(measure: Measure) -> list[dict[str, Any]]:
     """What was measured, left out of the history id so that a claim keeps its history over runs."""
     rows = {
         "value": _number(measure.value),
-        "limit": f"{_sign(measure)} {measure.limit:g}",
+        "limit": f"{registry.SIGNS[measure.better]} {measure.limit:g}",
         "n": str(measure.n),
     }
     if measure.interval:
@@ -223,12 +223,8 @@ def _state(measure: Measure) -> str:
     unit = UNITS[spec_of(measure.id).unit]
     return (
         f"{measure.id} = {_number(measure.value)} {unit}".rstrip()
-        + f", wanted {_sign(measure)} {measure.limit:g}"
+        + f", wanted {registry.SIGNS[measure.better]} {measure.limit:g}"
     )
-
-
-def _sign(measure: Measure) -> str:
-    return ">=" if measure.better == "higher" else "<="
 
 
 def _number(value: float | None) -> str:

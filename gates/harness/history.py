@@ -127,8 +127,7 @@ def read(path: Path) -> list[Event]:
     if not path.is_file():
         return []
     lines = path.read_bytes().split(b"\n")
-    torn = lines.pop()  # what follows the last line break: empty, or a line that was never finished
-    del torn
+    lines.pop()  # what follows the last line break: empty, or a line that was never finished
     return [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
 
 

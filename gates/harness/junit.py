@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+from gates.registry import SIGNS
+
 # XML 1.0 allows no other control characters, not even escaped; model output may hold any.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -52,7 +54,7 @@ def explained(measure: Mapping[str, Any]) -> str:
     """Why a claim does not hold, in one line."""
     if measure["value"] is None:
         return clean(f"UNKNOWN: {measure['title']}: {measure['note']}")
-    sign = ">=" if measure["better"] == "higher" else "<="
+    sign = SIGNS[measure["better"]]
     wanted = f"expected {sign} {measure['limit']:g}, found {measure['value']:g}, n = {measure['n']}"
     text = f"{measure['title']}: {wanted}"
     return clean(f"{text}. {measure['note']}" if measure["note"] else text)

@@ -39,9 +39,6 @@ class Server(Protocol):
     def alive(self) -> bool:
         """Whether the server still is there; a hanging server is there."""
 
-    def log_tail(self) -> str:
-        """The end of its log; empty when the log is not ours."""
-
     def stop(self) -> tuple[str, ...]:
         """End it and return what is left behind: processes and ports, in words."""
 
@@ -85,10 +82,6 @@ class Attached:
         """Whether something still listens there."""
         with Client(self.base_url) as client:
             return client.healthy() or client.listening()
-
-    def log_tail(self) -> str:
-        """Nothing: its log is not ours."""
-        return ""
 
     def stop(self) -> tuple[str, ...]:
         """Leave it running."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,14 +50,6 @@ def digest(path: Path) -> str:
     """The sha256 of a file, as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digest_all(root: Path, paths: Iterable[Path]) -> str:
-    """One sha256 over names and contents of files below root, in the order of their names."""
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        total.update(f"{path.relative_to(root).as_posix()}\0{digest(path)}\n".encode())
-    return total.hexdigest()
 
 
 def model_record(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gates.profile import Settings
 
 Item = TypeVar("Item")
 Ask = Literal["recall", "order", "absent"]
+What = Literal["recall", "order", "absent", "followup"]
 HayKind = Literal["prose", "novel"]
 
 DECOYS: Final = 2
@@ -44,34 +45,55 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One question: the codes that a reply must name in order (none: it must deny), and those it must not."""
+
+    what: What
+    question: str
+    keys: tuple[str, ...]
+    expected: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """One conversation: a text of `tier_tokens` prompt tokens, a question, then a question about a decoy."""
+    """One conversation about a text of `tier_tokens` prompt tokens; only its first turn is cold."""
 
     id: str
     tier_tokens: int
-    ask: Ask
+    ask: Ask  # the question of the first turn
     depth: float  # of the first asked needle; of nothing in an absent cell, where it is 0
-    asked: tuple[Needle, ...]  # in the order of the question; empty in an absent cell
-    decoys: tuple[Needle, ...]  # the first one is asked for in the second turn
+    asked: tuple[Needle, ...]  # in the order of the first question; empty in an absent cell
+    decoys: tuple[Needle, ...]  # the first one is asked for in the last turn
+    row: tuple[Needle, ...]  # what a recall cell asks for at once in its second turn; empty in others
     absent_key: str  # what an absent cell asks for; empty in others
     hay_seed: str
 
     @property
-    def question(self) -> str:
-        """The question of the first turn."""
-        if self.ask == "absent":
-            return text.question(self.absent_key)
-        return text.questions([needle.key for needle in self.asked])
+    def turns(self) -> tuple[Turn, ...]:
+        """The questions of the conversation, in their order."""
+        asked = [needle.key for needle in self.asked] or [self.absent_key]
+        first = self._turn(self.ask, text.questions(asked), self.asked, keys=tuple(asked))
+        last = self._turn("followup", text.follow_up(self.decoys[0].key), self.decoys[:1])
+        if not self.row:
+            return (first, last)
+        return (
+            first,
+            self._turn("order", text.questions([needle.key for needle in self.row]), self.row),
+            last,
+        )
 
-    @property
-    def follow_up(self) -> str:
-        """The question of the second turn."""
-        return text.follow_up(self.decoys[0].key)
+    def _turn(
+        self, what: What, question: str, wanted: tuple[Needle, ...], *, keys: tuple[str, ...] = ()
+    ) -> Turn:
+        others = [needle.code for needle in (*self.asked, *self.decoys) if needle not in wanted]
+        expected = tuple(needle.code for needle in wanted)
+        return Turn(what, question, keys or tuple(needle.key for needle in wanted), expected, tuple(others))
 
     def message(self, hay: str) -> str:
         """The user message of the first turn, with the needles in this hay."""
         needles = [(needle.depth, needle.sentence) for needle in (*self.asked, *self.decoys)]
-        return text.user_message(text.document(hay, needles), self.question)
+        return text.user_message(text.document(hay, needles), self.turns[0].question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +108,6 @@ class NeedlePlan:
     def cells(self) -> int:
         """How many cells there are."""
         return len(self.asked_cells)
-
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens of all first turns: what the run costs."""
-        return sum(cell.tier_tokens for cell in self.asked_cells)
 
 
 def plan(settings: Settings, *, seed: int) -> NeedlePlan:
@@ -132,6 +149,7 @@ def make_cell(cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: i
         Needle(next(names), next(codes), depth if n == 0 else _anywhere(draw)) for n in range(wanted)
     )
     decoys = tuple(Needle(next(names), next(codes), _anywhere(draw)) for _ in range(DECOYS))
+    row = _shuffled((*asked, *decoys), draw) if ask == "recall" else []
     return Cell(
         id=cell_id,
         tier_tokens=tier_tokens,
@@ -139,6 +157,7 @@ def make_cell(cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: i
         depth=depth,
         asked=asked,
         decoys=decoys,
+        row=tuple(row),
         absent_key=next(names) if ask == "absent" else "",
         hay_seed=f"{cell_id}/{seed}/hay",
     )

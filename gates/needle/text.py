@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 _KEYS: Final = """
@@ -36,7 +36,6 @@ pudding chocolate stethoscope hammock lantern envelope stapler crayon eraser sci
 metronome pendulum chessboard dinosaur unicorn mermaid pirate wizard astronaut
 """
 KEYS: Final[tuple[str, ...]] = tuple(_KEYS.split())
-CODE_DIGITS: Final = 6
 
 _SENTENCE_END: Final = re.compile(r"[.!?][\"'\u201d\u2019)]?(?=\s|$)")
 _ABBREVIATION: Final = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Capt|Gen|Col|No|etc|vs)|\b[A-Z])\.$")
@@ -71,16 +70,6 @@ def questions(keys: Sequence[str]) -> str:
 def follow_up(key: str) -> str:
     """The question of the second turn, about a key that the same text holds."""
     return f"And what is the access code for the {key}?"
-
-
-def answer(key: str, code: str) -> str:
-    """The right reply to one question: the sentence from the text."""
-    return statement(key, code)
-
-
-def answers(pairs: Iterable[tuple[str, str]]) -> str:
-    """The right reply to several questions: their sentences in the order asked."""
-    return " ".join(statement(key, code) for key, code in pairs)
 
 
 def absent(key: str) -> str:

@@ -214,10 +214,6 @@ class Stub:
         """As told."""
         return self.there
 
-    def log_tail(self) -> str:
-        """Nothing."""
-        return ""
-
     def stop(self) -> tuple[str, ...]:
         """Nothing."""
         return ()

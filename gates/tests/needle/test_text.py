@@ -29,9 +29,6 @@ def test_sentences_and_questions_read_as_published() -> None:
     )
     assert "And what is the access code for the otter?" == text.follow_up("otter")
     assert "The access code for the otter is not in the text." == text.absent("otter")
-    assert text.answers([("otter", "1"), ("drum", "2")]) == (
-        "The access code for the otter is 1. The access code for the drum is 2."
-    )
 
 
 def test_the_user_message_holds_text_question_and_how_to_answer() -> None:
