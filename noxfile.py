@@ -28,9 +28,6 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_external_run = True
 
 
-# --- the main job -----------------------------------------------------------------------------------------
-
-
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
 def gates(session: nox.Session) -> None:
     """Judge the engine: profile `ci` on the embedded model (-- --profile NAME, -- --base-url URL)."""
@@ -73,9 +70,6 @@ def imports(session: nox.Session) -> None:
     session.run("lint-imports", *session.posargs)
 
 
-# --- with a recorded run ----------------------------------------------------------------------------------
-
-
 @nox.session(venv_backend="none", requires=["desk"], default=False)
 def judge(session: nox.Session) -> None:
     """Judge a recorded run again, without a server (-- RUN)."""
@@ -98,9 +92,6 @@ def baseline(session: nox.Session) -> None:
 def tag(session: nox.Session) -> None:
     """Make a release tag, only if a pass of profile `release` is recorded for this tree (-- vX.Y.Z)."""
     inside(session, "desk", "-m", "gates", "tag", *session.posargs)
-
-
-# --- rare -------------------------------------------------------------------------------------------------
 
 
 @nox.session(reuse_venv=True, default=False)
@@ -145,9 +136,6 @@ def pins(session: nox.Session) -> None:
         )
         lines |= {line.partition("+")[0] for line in str(frozen).splitlines() if "==" in line}
     (ROOT / CONSTRAINTS).write_text("\n".join(sorted(lines, key=str.lower)) + "\n")
-
-
-# --- the two shared environments --------------------------------------------------------------------------
 
 
 @nox.session(reuse_venv=True, default=False)
