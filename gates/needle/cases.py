@@ -5,7 +5,6 @@ Owns how events become cases; knows no limits and no measures beyond their names
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +14,6 @@ from gates.harness.verdict import Finding, Table
 from gates.needle.grade import Grade, grade_absent, grade_codes, place, visible
 from gates.needle.usage import Doubt
 
-FIRST_TURNS: Final = ("recall", "order", "absent")
 CLAIMS: Final = {
     "recall": "needle.recall_ratio",
     "order": "needle.order_ratio",
@@ -23,8 +21,8 @@ CLAIMS: Final = {
     "followup": "needle.followup_ratio",
 }
 COLUMNS: Final = (
-    "cell", "what", "attempt", "tier_tokens", "depth", "prompt_tokens", "cached_tokens", "completion_tokens",
-    "first_token_s", "seconds", "finish_reason",
+    "cell", "turn", "what", "attempt", "tier_tokens", "depth", "prompt_tokens", "cached_tokens",
+    "completion_tokens", "first_token_s", "seconds", "finish_reason",
 )  # fmt: skip
 
 
@@ -45,6 +43,11 @@ class Case:
     def what(self) -> str:
         """recall, order, absent or followup."""
         return self.operation.invoke.what
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first turn of its conversation, the cold one."""
+        return bool(self.get("turn") == 1)
 
     @property
     def right(self) -> bool:
@@ -76,12 +79,10 @@ def unanswered(operation: Operation) -> bool:
     return operation.end is not None and operation.outcome == "info" and bool(operation.get("alive"))
 
 
-def planned_turns(events: Sequence[Event]) -> Counter[str]:
-    """How many turns of each kind the plan has; empty when the record does not say."""
-    plans: list[dict[str, str]] = [note.get("cells", {}) for note in notes(events, "planned_cells")]
-    planned = plans[0] if plans else {}
-    turns = Counter(str(ask) for ask in planned.values())
-    return turns + Counter(followup=len(planned)) if planned else turns
+def planned_turns(events: Sequence[Event]) -> dict[str, tuple[str, ...]]:
+    """The kinds of the turns of every planned cell, by its id; empty when the record does not say."""
+    plans: list[dict[str, list[str]]] = [note.get("cells", {}) for note in notes(events, "planned_cells")]
+    return {cell: tuple(turns) for cell, turns in plans[0].items()} if plans else {}
 
 
 def table(cases: Sequence[Case]) -> Table:

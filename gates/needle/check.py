@@ -7,8 +7,7 @@ counts are true.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -18,10 +17,10 @@ from gates.harness.history import Event, Operation, operations
 from gates.harness.stats import Interval, failure_bound, wilson
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.needle import flatness, usage
-from gates.needle.cases import FIRST_TURNS, Case, findings, planned_turns, read_cases, table, unanswered
+from gates.needle.cases import Case, findings, planned_turns, read_cases, table, unanswered
 from gates.profile import Settings
 
-EVERY_TURN: Final = (*FIRST_TURNS, "followup")
+FIRST, ANY = "first", "any"  # in place of the kind of a turn
 PAGE_TOKENS: Final = 128  # a server may cut a kept prefix back to a page border
 
 
@@ -45,58 +44,54 @@ class _Judge:
     settings: Settings
     baseline: Baseline | None
     cases: Sequence[Case]
-    planned: Counter[str]
+    planned: Mapping[str, tuple[str, ...]]  # the kinds of turns of every cell
 
-    def missing(self, *whats: str) -> int:
-        """How many planned turns of these kinds got no reply that can be graded."""
-        graded = sum(1 for case in self.of(*whats) if case.grade)
-        return max(0, sum(self.planned[what] for what in whats) - graded)
+    def missing(self, what: str) -> int:
+        """How many planned turns of this kind (or `FIRST`, or `ANY`) got no reply that can be graded."""
+        planned = (_matches(what, kind, n) for kinds in self.planned.values() for n, kind in enumerate(kinds))
+        return max(0, sum(planned) - len(self.of(what)))
 
     @property
     def gap(self) -> str:
         """Why the history does not hold what was planned; empty when it does."""
         if not self.planned:
             return "the record has no plan of cells"
-        missing, planned = self.missing(*FIRST_TURNS), sum(self.planned[what] for what in FIRST_TURNS)
-        return f"{missing} of {planned} cells have no reply" if missing else ""
+        missing = self.missing(ANY)
+        turns = sum(len(kinds) for kinds in self.planned.values())
+        return f"{missing} of {turns} planned questions have no reply" if missing else ""
 
-    def of(self, *whats: str) -> list[Case]:
-        """The cases of these kinds, one a cell; of a cell that was asked again the first wrong one counts."""
-        last: dict[tuple[str, str], Case] = {}
-        for case in self.cases:
-            if case.what in whats:
-                turn = (case.cell, case.what)
-                before = last.get(turn)
-                last[turn] = before if before and before.grade and not before.right else case
+    def of(self, what: str) -> list[Case]:
+        """The answered turns of this kind; of a cell that was asked again the first wrong one counts."""
+        last: dict[tuple[str, int], Case] = {}
+        for case in self.final(what, every_attempt=True):
+            turn = (case.cell, case.get("turn"))
+            before = last.get(turn)
+            last[turn] = before if before and not before.right else case
         return list(last.values())
 
-    def final(self, *whats: str) -> list[Case]:
-        """The answered cases of these kinds, of each cell the last attempt: the one with the right length."""
-        last = {(case.cell, case.what): case for case in self.cases if case.what in whats}
-        return [case for case in last.values() if case.grade]
+    def final(self, what: str, *, every_attempt: bool = False) -> list[Case]:
+        """The answered turns of this kind, of each cell the last attempt: the one with the right length."""
+        matching = [c for c in self.cases if c.grade and _matches(what, c.what, 0 if c.first else 1)]
+        if every_attempt:
+            return matching
+        return list({(case.cell, case.get("turn")): case for case in matching}.values())
 
     def recall(self) -> list[Measure]:
         """Shares of right answers, and the bound of the failure rate over all first turns."""
-        firsts = self.of(*FIRST_TURNS)
-        failures = sum(not case.right for case in firsts if case.grade)
-        graded = sum(1 for case in firsts if case.grade)
-        bound = failure_bound(failures, graded + self.missing(*FIRST_TURNS)) if graded else None
-        everything = [case for case in self.of(*EVERY_TURN) if case.grade]
+        firsts, everything = self.of(FIRST), self.of(ANY)
+        failures = sum(not case.right for case in firsts)
+        bound = failure_bound(failures, len(firsts) + self.missing(FIRST)) if firsts else None
+        note = f"{failures} of {len(firsts)} cells failed"
+        strange = sum(bool(case.strangers) for case in everything)
         return [
             self._share("needle.recall_ratio", "recall", good=lambda case: case.named),
-            self._share(
-                "needle.decoy_ratio", *EVERY_TURN, good=lambda case: not (case.grade and case.grade.foreign)
-            ),
+            self._share("needle.decoy_ratio", ANY, good=lambda case: not (case.grade and case.grade.foreign)),
             self._share("needle.absent_ratio", "absent"),
             self._share("needle.order_ratio", "order"),
             self._share("needle.followup_ratio", "followup"),
-            self._measure(
-                "needle.crosstalk_count", sum(bool(case.strangers) for case in everything), len(everything)
-            ),
-            self._measure(
-                "needle.failure_bound_ratio", bound, graded, note=f"{failures} of {graded} cells failed"
-            ),
-            *self._pooled(failures, graded),
+            self._measure("needle.crosstalk_count", strange, len(everything)),
+            self._measure("needle.failure_bound_ratio", bound, len(firsts), note=note),
+            *self._pooled(failures, len(firsts)),
         ]
 
     def _pooled(self, failures: int, graded: int) -> list[Measure]:
@@ -104,7 +99,7 @@ class _Judge:
         kept = self.baseline.measures if self.baseline else {}
         cells = graded + int(kept.get("needle.pooled_cells_count", 0))
         failed = failures + int(kept.get("needle.pooled_failures_count", 0))
-        bound = failure_bound(failed, cells + self.missing(*FIRST_TURNS)) if cells else None
+        bound = failure_bound(failed, cells + self.missing(FIRST)) if cells else None
         return [
             self._measure("needle.pooled_cells_count", cells, graded),
             self._measure("needle.pooled_failures_count", failed, graded),
@@ -114,9 +109,9 @@ class _Judge:
         ]
 
     def cache(self) -> list[Measure]:
-        """Cold cells are cold, second turns come from the cache, and that saves their time."""
-        firsts = self.final(*FIRST_TURNS)
-        seconds = self.final("followup")
+        """First turns are cold, later ones come from the cache, and that saves their time."""
+        firsts = self.final(FIRST)
+        seconds = [case for case in self.final(ANY) if not case.first]
         before = {case.cell: case for case in firsts}
         cold = _known(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
         paired = [case for case in seconds if case.cell in before]
@@ -132,13 +127,13 @@ class _Judge:
                 "needle.followup_ttft_ratio",
                 median(times) if times else None,
                 len(times),
-                note=f"first token of the second turn against the first turn, at {longest} tokens",
+                note=f"first token of later turns against that of the first, at {longest} tokens",
             ),
         ]
 
     def times(self) -> list[Measure]:
         """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
-        firsts = self.final(*FIRST_TURNS)
+        firsts = self.final(FIRST)
         errors = _known(firsts, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
         timed = [case for case in firsts if case.what == "recall"]
         quiet = [case for case in timed if self._undisturbed(case)]
@@ -185,13 +180,13 @@ class _Judge:
         ]
 
     def _share(
-        self, measure_id: str, *whats: str, good: Callable[[Case], bool] = lambda case: case.right
+        self, measure_id: str, what: str, *, good: Callable[[Case], bool] = lambda case: case.right
     ) -> Measure:
-        graded = [case for case in self.of(*whats) if case.grade]
+        graded = self.of(what)
         if not graded:
-            return self._measure(measure_id, None, 0, note="no such cell was answered")
+            return self._measure(measure_id, None, 0, note="no such question was answered")
         hits, n = sum(good(case) for case in graded), len(graded)
-        missing = self.missing(*whats)
+        missing = self.missing(what)
         return self._measure(measure_id, (hits + missing) / (n + missing), n, interval=wilson(hits, n))
 
     def _measure(
@@ -210,6 +205,11 @@ class _Judge:
         if self.gap and measure.verdict == "pass":
             return measured(self.settings, measure_id, None, n=n, baseline=before, note=self.gap)
         return measure
+
+
+def _matches(what: str, kind: str, number: int) -> bool:
+    """Whether a turn of this kind and number (0 is the first) is one of `what`."""
+    return what in (kind, ANY) or (what == FIRST and number == 0)
 
 
 def _known(cases: Sequence[Case], ratio: Callable[[Case], float]) -> list[float]:

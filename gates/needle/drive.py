@@ -1,4 +1,4 @@
-"""Asks the cells of a needle plan: two turns a cell, each text cut to the tokens of its tier.
+"""Asks the cells of a needle plan: two or three turns a cell, each text cut to the tokens of its tier.
 
 The lengths come from the server's own `usage`: two probes first, then every reply corrects the ruler.
 A text that missed its tier is asked once more with its halves exchanged, so that it is cold again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.errors import UsageError
@@ -16,7 +17,7 @@ from gates.harness.reply import Reply
 from gates.harness.rig import Rig
 from gates.needle import text
 from gates.needle.hay import Hay, open_hay
-from gates.needle.plan import Cell, NeedlePlan
+from gates.needle.plan import Cell, NeedlePlan, Turn
 from gates.needle.prose import prose
 from gates.needle.sizing import Ruler, Scale, cut, pieces, turned
 
@@ -36,7 +37,8 @@ def drive(plan: NeedlePlan, rig: Rig) -> None:
     """Ask every cell; UsageError when a tier does not fit the server's context or the hay is missing."""
     _fit(plan, rig.context_tokens)
     asker = _Asker(plan, rig, open_hay(plan.hay, rig.data))
-    rig.history.note("planned_cells", cells={cell.id: cell.ask for cell in plan.asked_cells}, hay=plan.hay)
+    planned = {cell.id: [turn.what for turn in cell.turns] for cell in plan.asked_cells}
+    rig.history.note("planned_cells", cells=planned, hay=plan.hay)
     rig.progress.cells(plan.cells, weights=[cell.tier_tokens for cell in plan.asked_cells])
     asker.calibrate()
     for cell in plan.asked_cells:
@@ -78,21 +80,26 @@ class _Asker:
     def _converse(self) -> None:
         """A long reply and a turn after it, whose prompt must grow by its tokens (see `usage`)."""
         message = CONTINUE + prose(f"{self._plan.asked_cells[0].id}/continue", 700).rpartition(" ")[0]
-        fields = {"cell": "continuation", "pieces": pieces(message)}
+        fields = {"cell": "continuation", "turn": 1, "pieces": pieces(message)}
         reply = self._chat("continue", [_user(message)], fields, max_tokens=REPLY_TOKENS)
         if reply is None:
             return
         asked = text.follow_up(text.KEYS[0])
-        fields |= {"pieces": pieces(message + reply.text + asked), "question_pieces": pieces(asked)}
+        fields |= {
+            "turn": 2,
+            "pieces": pieces(message + reply.text + asked),
+            "question_pieces": pieces(asked),
+        }
         messages = [_user(message), {"role": "assistant", "content": reply.text}, _user(asked)]
         self._chat("continue_followup", messages, fields, max_tokens=REPLY_TOKENS)
 
     def ask(self, cell: Cell) -> None:
-        """Both turns of a cell; the first again while its length is off and attempts are left."""
+        """All turns of a cell; the first again while its length is off and attempts are left."""
         ruler = self._scale.ruler
         for attempt in range(1, ATTEMPTS + 1):
             message = self._message(cell, ruler, again=attempt > 1)
-            reply = self._first_turn(cell, message, attempt)
+            talk = _Talk(cell, attempt, [_user(message)])
+            reply = self._ask(talk)
             if reply is None:
                 return
             prompt_tokens = reply.usage.prompt_tokens or cell.tier_tokens
@@ -100,38 +107,25 @@ class _Asker:
             self._scale.learn(cell.tier_tokens, pieces(message), prompt_tokens)
             missed = abs(prompt_tokens - cell.tier_tokens)
             if missed <= self._plan.length_tolerance * cell.tier_tokens or attempt == ATTEMPTS:
-                self._second_turn(cell, message, reply, attempt)
+                self._go_on(talk, reply)
                 return
+
+    def _go_on(self, talk: _Talk, reply: Reply | None) -> None:
+        """The later turns of a conversation, until one gets no reply."""
+        for turn in talk.cell.turns[1:]:
+            if reply is None:
+                return
+            talk.messages.extend(({"role": "assistant", "content": reply.text}, _user(turn.question)))
+            reply = self._ask(talk)
+
+    def _ask(self, talk: _Talk) -> Reply | None:
+        return self._chat(talk.turn.what, talk.messages, talk.fields(), max_tokens=REPLY_TOKENS)
 
     def _message(self, cell: Cell, ruler: Ruler, *, again: bool) -> str:
         """The user message that has the tier's prompt tokens by this ruler."""
         frame = pieces(cell.message(""))
         hay = cut(self._hay.sentences(cell.hay_seed), ruler.pieces(cell.tier_tokens) - frame)
         return cell.message(turned(hay) if again else hay)
-
-    def _first_turn(self, cell: Cell, message: str, attempt: int) -> Reply | None:
-        fields = {
-            **_cell_fields(cell, attempt),
-            "expected": [needle.code for needle in cell.asked],
-            "asked_keys": [needle.key for needle in cell.asked] or [cell.absent_key],
-            "others": [needle.code for needle in cell.decoys],
-            "pieces": pieces(message),
-            "sha256": hashlib.sha256(message.encode("utf-8")).hexdigest(),
-        }
-        return self._chat(cell.ask, [_user(message)], fields, max_tokens=REPLY_TOKENS)
-
-    def _second_turn(self, cell: Cell, message: str, reply: Reply, attempt: int) -> None:
-        said = {"role": "assistant", "content": reply.text}
-        fields = {
-            **_cell_fields(cell, attempt),
-            "expected": [cell.decoys[0].code],
-            "asked_keys": [cell.decoys[0].key],
-            "others": [needle.code for needle in cell.decoys[1:]],
-            "pieces": pieces(message) + pieces(reply.text) + pieces(cell.follow_up),
-            "question_pieces": pieces(cell.follow_up),
-        }
-        messages = [_user(message), said, _user(cell.follow_up)]
-        self._chat("followup", messages, fields, max_tokens=REPLY_TOKENS)
 
     def _chat(
         self, what: str, messages: list[dict[str, str]], fields: Mapping[str, Any], *, max_tokens: int
@@ -140,14 +134,35 @@ class _Asker:
         return self._rig.chat(what, messages, fields=fields, max_tokens=max_tokens, extra=EXTRA)
 
 
-def _cell_fields(cell: Cell, attempt: int) -> dict[str, Any]:
-    return {
-        "cell": cell.id,
-        "tier_tokens": cell.tier_tokens,
-        "ask": cell.ask,
-        "depth": cell.depth,
-        "attempt": attempt,
-    }
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """One conversation as far as it has come."""
+
+    cell: Cell
+    attempt: int
+    messages: list[dict[str, str]]
+
+    @property
+    def turn(self) -> Turn:
+        """The turn whose question was put last."""
+        return self.cell.turns[len(self.messages) // 2]
+
+    def fields(self) -> dict[str, Any]:
+        """What the history keeps of the question."""
+        cell, turn = self.cell, self.turn
+        return {
+            "cell": cell.id,
+            "tier_tokens": cell.tier_tokens,
+            "depth": cell.depth,
+            "attempt": self.attempt,
+            "turn": len(self.messages) // 2 + 1,
+            "asked_keys": turn.keys,
+            "expected": turn.expected,
+            "others": turn.others,
+            "pieces": sum(pieces(message["content"]) for message in self.messages),
+            "question_pieces": pieces(turn.question),
+            "sha256": hashlib.sha256(self.messages[0]["content"].encode("utf-8")).hexdigest(),
+        }
 
 
 def _user(content: str) -> dict[str, str]:

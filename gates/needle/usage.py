@@ -39,7 +39,7 @@ def doubts(operations: Sequence[Operation]) -> list[Doubt]:
     answered = [operation for operation in operations if operation.outcome == "ok"]
     rate = _rate(answered)
     growths = _growths(answered)
-    short = [growth.tokens for growth in growths if growth.cell != LONG]
+    short = [growth.tokens for growth in growths if growth.operation.invoke.what == "followup"]
     usual = median(short) if short else None
     found: list[Doubt] = []
     for operation in answered:
@@ -111,7 +111,7 @@ def _rates(operation: Operation, rate: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """By how much a second prompt is longer than the first prompt and its reply together: one question."""
+    """By how much a prompt is longer than the one before and its reply together: one question."""
 
     operation: Operation
     cell: str
@@ -120,30 +120,25 @@ class _Growth:
 
 
 def _growths(answered: Sequence[Operation]) -> list[_Growth]:
-    firsts = {_turn(operation): operation for operation in answered if not _second(operation)}
+    turns = {_place(operation): operation for operation in answered if operation.get("turn")}
     found: list[_Growth] = []
-    for operation in filter(_second, answered):
-        first = firsts.get(_turn(operation))
-        if first is None or not (
-            _count(first.get("prompt_tokens")) and _count(operation.get("prompt_tokens"))
-        ):
+    for (cell, attempt, number), operation in turns.items():
+        before = turns.get((cell, attempt, number - 1))
+        prompt = before.get("prompt_tokens") if before else None
+        if before is None or not (_count(prompt) and _count(operation.get("prompt_tokens"))):
             continue
-        said = first.get("completion_tokens") or 0
-        grown = operation.get("prompt_tokens") - first.get("prompt_tokens") - said
-        found.append(_Growth(operation, str(operation.get("cell")), grown, said))
+        said = before.get("completion_tokens") or 0
+        found.append(_Growth(operation, cell, operation.get("prompt_tokens") - prompt - said, said))
     return found
 
 
-def _turn(operation: Operation) -> tuple[Any, Any]:
-    return operation.get("cell"), operation.get("attempt")
-
-
-def _second(operation: Operation) -> bool:
-    return operation.invoke.what in ("followup", "continue_followup")
+def _place(operation: Operation) -> tuple[str, Any, int]:
+    """Which turn of which conversation a request was."""
+    return str(operation.get("cell")), operation.get("attempt"), int(operation.get("turn"))
 
 
 def _grown(growth: _Growth, rate: float | None, usual: float | None) -> str:
-    """Faults between two turns: the second prompt is the first one, its reply, and one question."""
+    """Faults between two turns: a prompt is the one before, its reply, and one question."""
     asked = growth.operation.get("question_pieces")
     if rate is not None and not 0.6 * rate * asked <= growth.tokens <= 2.5 * rate * asked + OVERHEAD_TOKENS:
         return (

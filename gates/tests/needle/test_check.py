@@ -11,6 +11,7 @@ import pytest
 from gates import profile
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event
+from gates.harness.stats import failure_bound
 from gates.harness.verdict import Judgement, Measure, Verdict
 from gates.needle.check import check
 from gates.needle.sizing import pieces
@@ -22,12 +23,15 @@ RATE = 1.25  # tokens a piece of the imagined server
 QUESTION = pieces(follow_up("otter"))
 
 
+TURNS = {"recall": ("recall", "order", "followup"), "absent": ("absent", "followup")}
+
+
 class Record:
     """A history under construction."""
 
     def __init__(self, *asks: str) -> None:
         self.events: list[Event] = []
-        self.note("planned_cells", cells={f"cell/{n}": ask for n, ask in enumerate(asks)})
+        self.note("planned_cells", cells={f"cell/{n}": list(TURNS[ask]) for n, ask in enumerate(asks)})
 
     def note(self, what: str, **fields: Any) -> None:
         """A remark of the harness."""
@@ -35,41 +39,43 @@ class Record:
 
     def turn(self, what: str, number: int, text: str, **reply: Any) -> None:
         """One answered turn of cell `number`; `reply` overrides what an honest server reports."""
-        second = what == "followup"
-        prompt = 1024 if not second else 1024 + tokens(text) + 14
+        place, expected, prompt = PLACES[what]
         asked = {
             "cell": f"cell/{number}",
             "attempt": 1,
-            "ask": what,
+            "turn": place,
             "tier_tokens": 1024,
             "depth": round(0.05 + 0.1 * (number % 10), 2),
-            "expected": []
-            if what == "absent"
-            else list(CODES if what == "order" else CODES[second : second + 1]),
-            "asked_keys": ["otter", "drum", "kite"][: 3 if what == "order" else 1],
-            "others": [CODES[2]],
+            "expected": list(expected),
+            "asked_keys": ["otter", "drum", "kite"][: len(expected) or 1],
+            "others": [code for code in CODES if code not in expected],
             "pieces": round(prompt / RATE),
-            "question_pieces": QUESTION,
+            "question_pieces": QUESTION * (1 + (what == "order")),
             "max_tokens": 256,
         }
-        if what == "order":
-            asked["others"] = []
         honest = {
             "text": text,
             "finish_reason": "stop",
             "prompt_tokens": prompt,
             "completion_tokens": tokens(text),
-            "total_tokens": prompt + tokens(text),
-            "cached_tokens": 1024 if second else 0,
-            "first_token_s": 0.05 if second else 1.0,
+            "total_tokens": None,
+            "cached_tokens": 1024 if place > 1 else 0,
+            "first_token_s": 0.05 if place > 1 else 1.0,
             "fragments": tokens(text),
         }
         self.pair(what, asked, "ok", {**honest, **reply})
+
+    def cell(self, number: int) -> None:
+        """All turns of a recall cell, answered right."""
+        self.turn("recall", number, statement("otter", CODES[0]))
+        self.turn("order", number, ROW)
+        self.turn("followup", number, statement("drum", CODES[1]))
 
     def lost(self, what: str, number: int, *, alive: bool) -> None:
         """One turn without an answer."""
         asked = {
             "cell": f"cell/{number}",
+            "turn": 1,
             "depth": 0.5,
             "expected": [CODES[0]],
             "asked_keys": ["otter"],
@@ -103,22 +109,24 @@ def measure(judgement: Judgement, name: str) -> Measure:
     return next(m for m in judgement.measures if m.id == f"needle.{name}")
 
 
+ROW = " ".join(statement(key, code) for key, code in zip(("otter", "drum", "kite"), CODES, strict=True))
+SAID = tokens(statement("otter", CODES[0]))
+# Of each kind of turn: its place in a conversation, the codes it must name, its prompt tokens.
+PLACES = {
+    "recall": (1, CODES[:1], 1024),
+    "absent": (1, (), 1024),
+    "order": (2, CODES, 1024 + SAID + 26),
+    "followup": (3, CODES[1:2], 1024 + SAID + 26 + tokens(ROW) + 14),
+}
+
+
 def honest(recall: int = 10) -> Record:
     """A record in which all is well."""
-    record = Record(*["recall"] * recall, "order", "absent")
+    record = Record(*["recall"] * recall, "absent")
     for number in range(recall):
-        record.turn("recall", number, statement("otter", CODES[0]))
-        record.turn("followup", number, statement("drum", CODES[1]))
-    record.turn(
-        "order",
-        recall,
-        " ".join(statement(k, c) for k, c in zip(("otter", "drum", "kite"), CODES, strict=True)),
-    )
-    record.turn(
-        "followup", recall, statement("drum", CODES[1]), prompt_tokens=1024 + 38 + 14, total_tokens=None
-    )
-    record.turn("absent", recall + 1, absent("otter"))
-    record.turn("followup", recall + 1, statement("drum", CODES[1]))
+        record.cell(number)
+    record.turn("absent", recall, absent("otter"))
+    record.turn("followup", recall, statement("drum", CODES[1]))
     return record
 
 
@@ -132,7 +140,7 @@ def test_a_right_history_holds_every_claim_but_the_bound_of_few_cells() -> None:
 def test_the_bound_says_what_a_few_cells_can_show() -> None:
     bound = measure(honest(8).judged(), "failure_bound_ratio")
 
-    assert bound.value == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert bound.value == pytest.approx(1 - 0.05 ** (1 / 9))
     assert Verdict.FAIL is bound.verdict
 
 
@@ -157,7 +165,7 @@ def test_a_decoy_is_told_from_a_wrong_code() -> None:
 
     judgement = record.judged()
 
-    assert 0.5 == measure(judgement, "decoy_ratio").value
+    assert measure(judgement, "decoy_ratio").value == pytest.approx(2 / 3)  # one planned turn is missing
     assert 0.0 == measure(judgement, "recall_ratio").value
 
 
@@ -166,7 +174,7 @@ def test_a_code_of_another_cell_is_cross_talk() -> None:
     record.turn("recall", 0, statement("otter", CODES[0]))
     record.turn("recall", 1, "It is 111222 or 909808.")
     first = record.events[1]
-    record.events[1] = replace(first, fields={**first.fields, "expected": ["909808"]})
+    record.events[1] = replace(first, fields={**first.fields, "expected": ["909808"], "others": []})
     record.events[2] = replace(record.events[2], fields={**record.events[2].fields, "text": "It is 909808."})
 
     judgement = record.judged()
@@ -222,8 +230,8 @@ def test_a_cell_that_was_asked_again_is_right_only_if_each_attempt_was() -> None
 
 def test_length_and_cache_are_those_of_the_last_attempt() -> None:
     record = Record("recall")
-    record.turn("recall", 0, "I do not know.", prompt_tokens=900, total_tokens=None)
-    record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("recall", 0, "I do not know.", prompt_tokens=900)
+    record.cell(0)
 
     assert 0.0 == measure(record.judged(), "length_error_ratio").value
 
@@ -233,9 +241,9 @@ def test_counts_are_pooled_with_those_of_the_baseline() -> None:
 
     judgement = honest(8).judged(baseline)
 
-    assert 110 == measure(judgement, "pooled_cells_count").value
+    assert 109 == measure(judgement, "pooled_cells_count").value
     assert 1 == measure(judgement, "pooled_failures_count").value
-    assert measure(judgement, "pooled_bound_ratio").value == pytest.approx(0.0424, abs=0.0005)
+    assert measure(judgement, "pooled_bound_ratio").value == pytest.approx(failure_bound(1, 109))
 
 
 @pytest.mark.parametrize(
@@ -282,6 +290,7 @@ def test_second_turns_that_are_computed_again_break_two_claims() -> None:
 def test_a_page_of_the_prefix_is_forgiven() -> None:
     record = Record("recall")
     record.turn("recall", 0, statement("otter", CODES[0]))
+    record.turn("order", 0, ROW)
     record.turn("followup", 0, statement("drum", CODES[1]), cached_tokens=1024 - 128)
 
     assert 1.0 == measure(record.judged(), "followup_cached_ratio").value
