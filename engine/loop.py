@@ -176,13 +176,10 @@ class Engine:
             counters=self.metrics.snapshot(),
         )
 
-    def close(self, *, grace_s: float = 0.0) -> None:
-        """Refuse new requests, let the open ones finish for `grace_s`, cancel the rest, stop the thread."""
+    def close(self) -> None:
+        """Refuse new requests, cancel the open ones, stop the thread."""
         with self._lock:
             self._closing = True
-        deadline = self._clock() + grace_s
-        while self._clock() < deadline and self._open and self._thread.is_alive():
-            time.sleep(0.02)
         self._inbox.put(self._stop)
         self._thread.join()
 

@@ -228,8 +228,6 @@ def _metadata_list(file: GGUFFile, key: str, kind: type[T]) -> list[T]:
     """An array of the file's metadata with every element of one Python type."""
     value: object = file.metadata.get(key)
     entries = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
-    if entries is None and hasattr(value, "tolist"):
-        entries = value.tolist()
-    if not isinstance(entries, list) or not all(isinstance(entry, kind) for entry in entries):
+    if entries is None or not all(isinstance(entry, kind) for entry in entries):
         raise ModelFileError(f"{key} must be an array of {kind.__name__}, found {type(value).__name__}")
     return entries

@@ -66,7 +66,7 @@ class Server:
         loader.join()
         if self._failure is not None:
             raise self._failure
-        self.host.close(grace_s=0.0)
+        self.host.close()
 
     def stop(self) -> None:
         """Ask the server to end; `run` returns soon after."""

@@ -69,11 +69,11 @@ class Host:
         """Take no further requests."""
         self.status = "draining"
 
-    def close(self, *, grace_s: float) -> None:
-        """Stop the engine, if there is one; open requests get `grace_s` to finish."""
+    def close(self) -> None:
+        """Stop the engine, if there is one."""
         self.drain()
         if self._service is not None:
-            self._service.engine.close(grace_s=grace_s)
+            self._service.engine.close()
 
     def now(self) -> int:
         """Unix seconds, for the `created` of an answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,11 @@ def running(runner: FakeRunner, limits: SchedulerLimits = LIMITS) -> Iterator[En
         yield engine
     finally:
         engine.close()
+
+
+def slow_runner() -> FakeRunner:
+    """Slow enough that a request for hundreds of tokens is still open when the test goes on."""
+    return FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.005))
 
 
 def request(name: str, prompt: tuple[int, ...], count: int = 5, **options: object) -> Request:
@@ -156,7 +162,7 @@ def test_a_follow_up_continues_the_finished_sequence_in_place() -> None:
 
 
 def test_a_sequence_that_is_continued_is_no_kept_one_meanwhile() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
+    with running(slow_runner()) as engine:
         first = complete(engine, request("a", prompt(60)))
         second = submit(engine, request("b", (*prompt(60), *first.tokens, 1, 2, 3), 300))
         second.wait_for_token()
@@ -234,7 +240,7 @@ def test_a_budget_of_zero_computes_the_prompt_and_ends() -> None:
 
 
 def test_a_running_request_can_be_cancelled_and_its_prefix_is_kept() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
+    with running(slow_runner()) as engine:
         answer = submit(engine, request("a", prompt(20), 350))
         answer.wait_for_token()
         engine.cancel("a")
@@ -309,7 +315,7 @@ def test_a_prompt_that_fills_the_context_is_refused() -> None:
 
 
 def test_closing_ends_open_requests_and_refuses_new_ones() -> None:
-    engine = Engine(FakeRunner(VOCAB), LIMITS)
+    engine = Engine(slow_runner(), LIMITS)
     answer = submit(engine, request("a", prompt(20), 350))
     answer.wait_for_token()
     engine.close()

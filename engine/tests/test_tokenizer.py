@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from engine.chat.markers import Markers
 from engine.chat.segments import marker, text
 from engine.chat.template import encode_segments
 from engine.errors import ModelFileError
+from engine.gguf.file import GGUFFile
 from engine.tokenizer import REPLACEMENT, Tokenizer, TokenType, byte_symbols
 
 TEXTS = [
@@ -164,3 +167,22 @@ def test_lists_that_do_not_fit_together_are_refused(
 def test_a_vocabulary_without_a_marker_is_refused_by_name() -> None:
     with pytest.raises(ModelFileError, match="begin▁of▁sentence"):
         Markers.of(small())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        pytest.param("pre", "gpt-2", "is 'gpt-2'; this engine reads joyai-llm", id="another_splitting"),
+        pytest.param("tokens", None, "must be an array of str, found NoneType", id="no_tokens"),
+        pytest.param("tokens", "a b", "must be an array of str, found str", id="one_text"),
+        pytest.param("token_type", ["1"], "must be an array of int, found list", id="types_as_text"),
+    ],
+)
+def test_a_file_with_a_wrong_vocabulary_key_is_refused_by_it(
+    small_path: Path, key: str, value: object, message: str
+) -> None:
+    file = GGUFFile.open(small_path)
+    spoiled = replace(file, metadata={**file.metadata, f"tokenizer.ggml.{key}": value})  # type: ignore[dict-item]
+
+    with pytest.raises(ModelFileError, match=rf"tokenizer\.ggml\.{key} {message}"):
+        Tokenizer.from_gguf(spoiled)

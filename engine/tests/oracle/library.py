@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from engine.model.published import SPECS
 from engine.model.spec import ModelSpec
 
-SPEC = ModelSpec(
+SPEC = replace(
+    SPECS["v4-flash"],
     name="oracle",
     n_layer=7,
     hidden=256,
     vocab=512,
-    context_length=1048576,
     n_head=8,
     head_dim=128,
-    rope_dim=64,
     q_rank=128,
     o_groups=2,
     o_rank=64,
-    window=128,
     ratios=(0, 0, 4, 128, 4, 128, 4),
     index_heads=8,
-    index_dim=128,
     index_topk=32,
     n_expert=16,
     n_expert_used=4,
-    n_expert_shared=1,
     expert_width=256,
-    expert_scale=1.5,
     swiglu_limits=(10.0,) * 7,
-    n_hash_layer=3,
-    hc_count=4,
-    hc_iterations=20,
-    hc_eps=1e-6,
-    rms_eps=1e-6,
-    rope_base=10000.0,
-    compress_rope_base=160000.0,
-    yarn_factor=16.0,
-    yarn_original_context=65536,
-    yarn_beta_fast=32.0,
-    yarn_beta_slow=1.0,
 )
 _KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
 # Spread and mean of a parameter by the end of its name; the first match counts.
