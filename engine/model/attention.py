@@ -50,7 +50,7 @@ class Attention:
         self._q_b = joined(source, [prefix + "attn_q_b.weight"])
         self._sinks = source.tensor(prefix + "attn_sinks.weight")
         leave = joined(source, [prefix + "attn_output_a.weight"])
-        self._leave_a = Matrix(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
+        self._leave_a = Matrix.of(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
         self._leave_b = joined(source, [prefix + "attn_output_b.weight"])
         self._mine = torch.ones(spec.window, spec.window).tril().bool()  # places that show the own block
         size = max(ROW_TILE, spec.index_topk)
@@ -83,22 +83,23 @@ class Attention:
         """Output [T, C] of normed rows [T, C]; advances the caches of all spans."""
         rotation = step.scaled if self._ratio else step.plain
         inputs = self._project(h, step)
-        o = torch.zeros_like(inputs.q)
+        o = torch.empty_like(inputs.q)
         for span in step.spans:
             cache = span.cache.layers[self._layer]
             self._compress(inputs, cache, span)
             for piece in self._pieces(span):
                 o[piece.start : piece.stop] = self._attend(inputs, cache, piece)
-        o = rotation.turn(o, inverse=True)
-        low = self._ops.grouped(o.view(o.shape[0], self._ops.spec.o_groups, -1), self._leave_a)
-        return self._ops.linear(low.flatten(1), self._leave_b)
+        o = rotation.turn(o, inverse=True).view(step.rows, self._ops.spec.o_groups, -1)
+        if len(o) < len(h):  # idle rows again, which `_project` left out of the queries
+            o = torch.cat((o, o[:1].expand(len(h) - len(o), -1, -1)))
+        return self._ops.linear(self._ops.grouped(o, self._leave_a).flatten(1), self._leave_b)
 
     def _project(self, h: Tensor, step: Step) -> _Inputs:
         spec = self._ops.spec
         rotation = step.scaled if self._ratio else step.plain
         low, kv = torch.split(self._ops.linear(h, self._enter), [spec.q_rank, spec.head_dim], 1)
         qr = rms_norm(low, self._q_norm, spec.rms_eps)
-        q = self._ops.linear(qr, self._q_b).view(-1, spec.n_head, spec.head_dim)
+        q = self._ops.linear(qr, self._q_b)[: step.rows].view(-1, spec.n_head, spec.head_dim)
         q = rotation.turn(rms_norm(q, None, spec.rms_eps))
         kv = rotation.turn(rms_norm(kv, self._kv_norm, spec.rms_eps))
         main = self._ops.linear(h, self._collect) if self._main else None

@@ -28,16 +28,18 @@ class Experts:
         self._shared_out = joined(source, [prefix + "down_shexp.weight"])
         enter = joined(source, [prefix + "gate_exps.weight", prefix + "up_exps.weight"])
         leave = joined(source, [prefix + "down_exps.weight"])
-        self._enter = [Matrix(weight, enter.type) for weight in enter.weight.unbind()]
-        self._leave = [Matrix(weight, leave.type) for weight in leave.weight.unbind()]
+        self._enter = [Matrix.of(weight, enter.type) for weight in enter.weight.unbind()]
+        self._leave = [Matrix.of(weight, leave.type) for weight in leave.weight.unbind()]
 
     def __call__(self, h: Tensor, ids: Tensor, rows: int) -> Tensor:
         """Output [T, C] of normed rows [T, C] with token ids [T]; only the first `rows` are routed."""
-        y = self._unit(h, None, self._shared_in, self._shared_out)
         score = moe.scores(self._ops.linear(h, self._router)[:rows])
         chosen = self._choose(score, ids[:rows])
         weight = moe.weights(score, chosen, self._ops.spec.expert_scale)
-        y[:rows] += self._single(h, chosen, weight) if rows == 1 else self._routed(h, chosen, weight)
+        if rows == 1:
+            return self._single(h, chosen, weight)
+        y = self._unit(h, None, self._shared_in, self._shared_out)
+        y[:rows] += self._routed(h, chosen, weight)
         return y
 
     def _choose(self, score: Tensor, ids: Tensor) -> Tensor:
@@ -48,17 +50,18 @@ class Experts:
         return chosen.sort(-1).values
 
     def _single(self, h: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
-        """`_routed` for one row, without sorting: [1, C]."""
+        """The whole layer for one real row and its idle companions: one gate for all its experts."""
         ids = chosen[0].tolist()
-        x = h[:ROW_BLOCK]  # the row and the idle ones beside it
-        entered = torch.cat([self._ops.linear(x, self._enter[expert])[:1] for expert in ids])
-        gate, up = torch.chunk(entered, 2, -1)
-        inner = moe.glu(gate, up, self._limit) * weight.t()
-        parts = [self._ops.linear(inner[k : k + 1], self._leave[expert]) for k, expert in enumerate(ids)]
-        total = parts[0]
-        for part in parts[1:]:
+        enter = [self._shared_in, *(self._enter[expert] for expert in ids)]
+        leave = [self._shared_out, *(self._leave[expert] for expert in ids)]
+        gate, up = torch.chunk(torch.cat([self._ops.linear(h, matrix)[:1] for matrix in enter]), 2, -1)
+        inner = moe.glu(gate, up, self._limit)
+        inner[1:] *= weight.t()
+        parts = [self._ops.linear(inner[at : at + 1], matrix) for at, matrix in enumerate(leave)]
+        total = parts[1]
+        for part in parts[2:]:
             total = total + part
-        return total
+        return (parts[0] + total).expand(len(h), -1)
 
     def _routed(self, h: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
         """Weighted sum of the chosen experts' outputs [T, C], each expert run once over its rows."""

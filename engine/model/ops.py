@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.gguf.quants import QuantType
 from engine.kernels.ref import rope, rounding
-from engine.kernels.ref.linear import grouped, linear
+from engine.kernels.ref.linear import grouped, linear, times
 from engine.kernels.ref.rounding import Numerics
 from engine.model.spec import ModelSpec
 
@@ -39,6 +39,12 @@ class Matrix:
 
     weight: Tensor
     type: QuantType
+    columns: Tensor  # the same values seen as [K, N]
+
+    @classmethod
+    def of(cls, weight: Tensor, kind: QuantType) -> Matrix:
+        """A matrix over an existing weight."""
+        return cls(weight, kind, weight.transpose(-1, -2))
 
 
 class Rotation:
@@ -52,8 +58,11 @@ class Rotation:
         self._sin = torch.stack((-sin, sin), -1).flatten(1)
 
     def turn(self, x: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate rows [T, D] or heads of rows [T, H, D] in place; the same bits as `rope.rotate_by`."""
-        cos, sin = self._cos, self._sin
+        """Rotate rows [T, D] or heads [T, H, D] of the first T positions in place.
+
+        The same bits as `rope.rotate_by`.
+        """
+        cos, sin = self._cos[: len(x)], self._sin[: len(x)]
         if x.dim() == 3:
             cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         tail = x[..., -cos.shape[-1] :]
@@ -72,7 +81,7 @@ def joined(source: TensorSource, names: Sequence[str]) -> Matrix:
     weights = [source.tensor(name) for name in names]
     # Mixed formats are legal in a file; then F32 stands for "no common format".
     kind = types.pop() if len(types) == 1 else QuantType.F32
-    return Matrix(weights[0] if len(weights) == 1 else torch.cat(weights, -2).contiguous(), kind)
+    return Matrix.of(weights[0] if len(weights) == 1 else torch.cat(weights, -2).contiguous(), kind)
 
 
 class Ops:
@@ -91,7 +100,7 @@ class Ops:
 
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
         """[M, K] to [M, N]."""
-        return linear(x, matrix.weight)
+        return times(x, matrix.columns)
 
     def grouped(self, x: Tensor, matrix: Matrix) -> Tensor:
         """[M, G, K] to [M, G, N]."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.kernels.ref.linear import linear, paired
+from engine.kernels.ref.linear import linear, paired, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +96,4 @@ def _weigh(weight: Tensor, rows: Tensor) -> Tensor:
     """Weighted sums of rows: [T, H, S] with [S, D] or [T, S, D] to [T, H, D]."""
     if rows.dim() == 3:
         return paired(weight, rows)
-    return linear(weight.flatten(0, 1), rows.t()).view(*weight.shape[:2], -1)
+    return times(weight.flatten(0, 1), rows).view(*weight.shape[:2], -1)

@@ -17,10 +17,15 @@ ROW_BLOCK = 4
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Rows `x` [M, K] times `weight` [N, K] transposed: [M, N]."""
+    return times(x, weight.t())
+
+
+def times(x: Tensor, columns: Tensor) -> Tensor:
+    """Rows `x` [M, K] times `columns` [K, N]: [M, N]."""
     rows = x.shape[0]
     if rows % ROW_BLOCK == 0 or x.device.type != "cpu":
-        return functional.linear(x, weight)
-    return functional.linear(_fill(x, 0), weight)[:rows]
+        return x.mm(columns)
+    return _fill(x, 0).mm(columns)[:rows]
 
 
 def grouped(x: Tensor, weight: Tensor) -> Tensor:

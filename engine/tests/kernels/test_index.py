@@ -17,7 +17,7 @@ def _choose(scores: list[float], k: int) -> list[int]:
 
 
 @given(
-    rows=st.lists(st.lists(_SCORES, min_size=13, max_size=13), min_size=1, max_size=6), k=st.integers(1, 13)
+    rows=st.lists(st.lists(_SCORES, min_size=13, max_size=13), min_size=1, max_size=6), k=st.integers(1, 12)
 )
 def test_the_best_rows_are_chosen_in_ascending_order(rows: list[list[float]], k: int) -> None:
     assert [_choose(scores, k) for scores in rows] == index.select(torch.tensor(rows), k).tolist()
