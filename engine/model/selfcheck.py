@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.ref import lanes
-from engine.kernels.ref.linear import ROW_BLOCK, grouped, linear, paired
+from engine.kernels.ref.linear import ROW_BLOCK, grouped, linear, mixed, paired
 from engine.model.compressor import INDEX_TILE, ROW_TILE
 from engine.model.spec import ModelSpec
 
@@ -54,11 +54,12 @@ class Case:
 def check_rows(spec: ModelSpec) -> Exactness:
     """Compare rows alone with rows among others, with one thread and with all, for the model's products."""
     began = perf_counter()
-    failed = [case.name for case in _cases(spec) if not _invariant(case)]
+    failed = [case.name for case in _cases(spec) if not keeps_bits(case)]
     return Exactness(tuple(failed), perf_counter() - began)
 
 
-def _invariant(case: Case) -> bool:
+def keeps_bits(case: Case) -> bool:
+    """Whether the case's rows are the same alone and among others, on one thread and on all."""
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -89,6 +90,7 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
         yield Case(f"weighing {inner} rows", _times(weight), random(most, inner))
     yield _grouped_case(spec, random)
     yield _gathered_case(spec, random)
+    yield _streams_case(spec, random)
     yield Case("sigmoid", lanes.sigmoid, random(most, spec.hc_count))
     yield Case("softplus", lanes.softplus, random(most, spec.n_expert))
     yield Case("silu", lanes.silu, random(most, spec.expert_width))
@@ -114,6 +116,16 @@ def _gathered_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
         return paired(both[:, : spec.n_head], both[:, spec.n_head :].transpose(1, 2))
 
     return Case("gathered scores", run, random(max(_ROWS) // 4, spec.n_head + picked, spec.head_dim))
+
+
+def _streams_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
+    """The mixing of residual streams; shares and streams travel in one tensor."""
+    n = spec.hc_count
+
+    def run(both: Tensor) -> Tensor:
+        return mixed(both[:, :n, : n + 1], both[:, n:])
+
+    return Case("mixing of streams", run, random(max(_ROWS), 2 * n + 1, max(spec.hidden, n + 1)))
 
 
 def _matmuls(spec: ModelSpec) -> set[tuple[int, int]]:
