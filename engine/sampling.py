@@ -26,7 +26,7 @@ def sample(logits: Logits, params: SamplingParams, *, seed: int, position: int) 
     if params.temperature == 0.0:
         return greedy
     weights = np.exp((logits.astype(np.float64) - top) / params.temperature)
-    weights = _restrict(weights, params)
+    weights = _restrict(weights, logits, params)
     return _draw(weights, uniform(seed=seed, position=position))
 
 
@@ -36,14 +36,17 @@ def uniform(*, seed: int, position: int) -> float:
     return float(stream.random_raw() >> 11) * 2.0**-53
 
 
-def _restrict(weights: Weights, params: SamplingParams) -> Weights:
-    """Zero what top-k, top-p and min-p exclude; all look at the same distribution; ties keep low ids."""
+def _restrict(weights: Weights, logits: Logits, params: SamplingParams) -> Weights:
+    """Zero what top-k, top-p and min-p exclude; all look at the same distribution; ties keep low ids.
+
+    The order is that of the logits: two of them can differ by too little for their weights to differ.
+    """
     if params.min_p > 0.0:
         weights = np.where(weights < params.min_p, 0.0, weights)  # the largest weight is 1
     top_k = params.top_k if 0 < params.top_k < weights.size else 0
     if not top_k and params.top_p >= 1.0:
         return weights
-    order = np.argsort(-weights, kind="stable")
+    order = np.argsort(-logits, kind="stable")
     keep = top_k or weights.size
     if params.top_p < 1.0:
         mass = np.cumsum(weights[order])
