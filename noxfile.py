@@ -146,7 +146,7 @@ def workshop(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True, default=False)
 def desk(session: nox.Session) -> None:
-    """Build the environment of `judge`, `report` and `tag`: the harness alone, without torch."""
+    """Build the environment of `judge`, `report`, `baseline` and `tag`: the harness alone, without torch."""
     install(session, *extra("gates"), *extra("report"))
 
 

@@ -22,9 +22,9 @@ from gates.harness import baseline, history, probe, room
 from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.launch import Server
-from gates.harness.record import RunFolder, write_whole
+from gates.harness.record import RunFolder, State, write_whole
 from gates.harness.reply import ClientError
-from gates.harness.rig import Progress, Rig
+from gates.harness.rig import DIED, STUCK, Progress, Rig
 from gates.harness.room import Room
 from gates.harness.verdict import (
     GateVerdict,
@@ -82,7 +82,7 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
     plan = gate.plan(settings, seed=seed_of(drive.seed, gate.spec.name))
     record.note(room.PLANNED, cells=plan.cells, **_memory(drive.server))
     if not drive.server.alive():
-        record.note(room.DIED, message="before this gate began")
+        record.note(DIED, message="before this gate began")
         return
     progress.cells(plan.cells)
     server = drive.profile.table("server")
@@ -90,7 +90,7 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
     budget_s = settings.number("budget_minutes") * 60
     with Client(drive.server.base_url, deadline_s=deadline, api_key=drive.api_key) as client:
         if not client.healthy(timeout_s=HEALTH_S):
-            record.note(room.STUCK, message=f"/health did not answer within {HEALTH_S:g} s before it began")
+            record.note(STUCK, message=f"/health did not answer within {HEALTH_S:g} s before it began")
             return
         rig = Rig(
             client=client,
@@ -179,12 +179,12 @@ def _own_judgement(run: Mapping[str, Any], profile: Profile, gates: list[GateVer
 def _causes(run: Mapping[str, Any]) -> tuple[Verdict | None, tuple[str, ...]]:
     """What of the run itself keeps it from a plain verdict: unfinished, interrupted, or no server."""
     state = run["state"]
-    if state == "finished":
+    if state == State.FINISHED:
         return None, ()
     words = {
-        "running": "the run stopped before its end; the record is incomplete",
-        "interrupted": "the run was interrupted",
-        "infrastructure": f"the run could not be done: {run.get('error', '')}",
+        State.RUNNING: "the run stopped before its end; the record is incomplete",
+        State.INTERRUPTED: "the run was interrupted",
+        State.INFRASTRUCTURE: f"the run could not be done: {run.get('error', '')}",
     }
     return Verdict.UNKNOWN, (words[state],)
 

@@ -41,7 +41,7 @@ def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
         if not verdict.is_file():
             continue
         content = json.loads(verdict.read_bytes())
-        if content["profile"] == profile and content["run"]["state"] == "finished":
+        if content["profile"] == profile and content["run"]["state"] == record.State.FINISHED:
             return {gate["name"]: gate["seconds"] / 60 for gate in content["gates"]}
     return {}
 

@@ -27,7 +27,7 @@ from gates.harness import baseline, launch, probe, provenance, record
 from gates.harness.client import Client
 from gates.harness.launch import Attached, Command, Launched, Server
 from gates.harness.progress import Board
-from gates.harness.record import RunFolder
+from gates.harness.record import RunFolder, State
 from gates.harness.reply import ClientError
 from gates.harness.verdict import GateVerdict, Verdict
 from gates.plugin import GatePlugin
@@ -36,7 +36,6 @@ from gates.registry import GateSpec
 
 EMBEDDED = provenance.ROOT / "fixtures" / "tiny" / "sparkgate-tiny.gguf"
 RUNS = provenance.ROOT / "reports" / "runs"
-RUN, FINISHED, INTERRUPTED, BROKEN = "running", "finished", "interrupted", "infrastructure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +108,10 @@ def run(request: Request, console: Console) -> ExitCode:
         with _signals_interrupt(), Board(console) as board:
             _drive_all(job, board, run_record)
     except KeyboardInterrupt:
-        run_record |= {"state": INTERRUPTED}
+        run_record |= {"state": State.INTERRUPTED}
     except InfrastructureError as error:
         console.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        run_record |= {"state": BROKEN, "error": str(error).partition("\n")[0]}
+        run_record |= {"state": State.INFRASTRUCTURE, "error": str(error).partition("\n")[0]}
     run_record |= {"seconds": round(time.monotonic() - started, 3), "finished_utc": _now()}
     folder.write_run(run_record)
     return _finish(request, folder, run_record, console)
@@ -121,7 +120,7 @@ def run(request: Request, console: Console) -> ExitCode:
 def _first_record(job: Job, tree: provenance.Tree) -> dict[str, Any]:
     request, profile = job.request, job.request.profile
     return {
-        "state": RUN,
+        "state": State.RUNNING,
         "profile": profile.name,
         "profile_sha256": profile.sha256,
         "settings": {name: dict(table) for name, table in profile.tables.items()},
@@ -152,7 +151,7 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
             found["leftover"] = list(server.stop())
 
 
-def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[str, str]:
+def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[State, str]:
     """Run the rooms' tests; the state in which that leaves the run, and what broke if anything did."""
     plugin = GatePlugin(gates, _verdicts(drive, gates, board))
     files = [_test_file(gate) for gate in gates]
@@ -163,8 +162,8 @@ def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[str, str
     if code == pytest.ExitCode.INTERRUPTED and not plugin.errors:
         raise KeyboardInterrupt
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        return FINISHED, ""
-    return BROKEN, "; ".join(plugin.errors) or f"pytest ended with {code!r}"
+        return State.FINISHED, ""
+    return State.INFRASTRUCTURE, "; ".join(plugin.errors) or f"pytest ended with {code!r}"
 
 
 def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
@@ -261,9 +260,9 @@ def _signals_interrupt() -> Iterator[None]:
 def _finish(request: Request, folder: RunFolder, run_record: Mapping[str, Any], console: Console) -> ExitCode:
     verdict = conduct.judge_run(folder, request.profile)
     outcome.show(folder, outcome.write(folder, verdict), console)
-    if run_record["state"] == INTERRUPTED:
+    if run_record["state"] == State.INTERRUPTED:
         return ExitCode.INTERRUPTED
-    if run_record["state"] == BROKEN and verdict.verdict is not Verdict.FAIL:
+    if run_record["state"] == State.INFRASTRUCTURE and verdict.verdict is not Verdict.FAIL:
         return ExitCode.INFRASTRUCTURE
     return outcome.exit_code(verdict.verdict)
 

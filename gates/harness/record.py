@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from gates.errors import UsageError
 
 SCHEMA = 1
 LATEST = "latest"
+
+
+class State(StrEnum):
+    """How far a run came; one that was killed stays `running`."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    INFRASTRUCTURE = "infrastructure"
 
 
 @dataclass(frozen=True, slots=True)

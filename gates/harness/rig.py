@@ -31,6 +31,7 @@ class Progress(Protocol):
 
 
 LOST_IN_A_ROW = 3
+DIED, STUCK = "server_died", "server_stuck"  # remarks in the history: why a drive stopped
 
 
 @dataclass(slots=True)
@@ -106,13 +107,13 @@ class Rig:
         end(op, what, client=client, **cause)
         self.lost_in_a_row = 0 if error.definite else self.lost_in_a_row + 1
         if not alive:
-            self.history.note("server_died", during=op, message=str(error))
+            self.history.note(DIED, during=op, message=str(error))
             raise ServerDied(f"the server under test died during '{what}': {error}")
         if self.lost_in_a_row >= LOST_IN_A_ROW:
             raise self._given_up(f"the server left {self.lost_in_a_row} requests in a row without an answer")
 
     def _given_up(self, message: str) -> GivenUp:
-        self.history.note("server_stuck", message=message)
+        self.history.note(STUCK, message=message)
         return GivenUp(message)
 
     def _alive_after(self, error: ClientError) -> bool:

@@ -21,15 +21,13 @@ from typing import Any, Protocol, cast
 from gates.errors import UsageError
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, notes
-from gates.harness.rig import Rig
+from gates.harness.rig import DIED, STUCK, Rig
 from gates.harness.verdict import Judgement, Measure, Verdict, unmeasured
 from gates.profile import Settings
 from gates.registry import GateSpec
 
 STARTED = "drive_started"
 PLANNED = "plan"
-DIED = "server_died"
-STUCK = "server_stuck"
 FINISHED = "drive_finished"
 BROKE = "drive_broke"
 INTERRUPTED = "interrupted"

@@ -86,7 +86,6 @@ class GateVerdict:
     seconds: float
     history: str | None
     judgement: Judgement
-    note: str = ""
     operations: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -189,7 +188,6 @@ def _gate_record(gate: GateVerdict) -> dict[str, Any]:
         "seconds": round(gate.seconds, 3),
         "history": gate.history,
         "operations": dict(gate.operations),
-        "note": gate.note,
         "measures": [_measure_record(measure) for measure in gate.judgement.measures],
         "findings": [_finding_record(finding) for finding in gate.judgement.findings],
     }

@@ -15,7 +15,7 @@ from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import Event, History
 from gates.harness.reply import ClientError, CutShort, DeadlinePassed, Gone, Refused
-from gates.harness.rig import Rig
+from gates.harness.rig import DIED, STUCK, Rig
 from gates.harness.room import Room
 from gates.harness.verdict import Judgement, Measure, Verdict
 from gates.profile import Profile
@@ -48,7 +48,7 @@ def test_a_finished_history_leaves_the_check_its_word(echo_gate: GateSpec, echo_
         pytest.param([], "the record stops before the gate had finished", id="nothing"),
         pytest.param([ASKED, ANSWERED], "the record stops before the gate had finished", id="killed"),
         pytest.param(
-            [ASKED, ANSWERED, Event(-1, 3, "info", -1, room.DIED, {"message": "gone"})],
+            [ASKED, ANSWERED, Event(-1, 3, "info", -1, DIED, {"message": "gone"})],
             "the server died before the gate had finished (gone)",
             id="died",
         ),
@@ -154,7 +154,7 @@ def test_a_stream_cut_by_a_dying_server_is_not_held_against_it(tmp_path: Path) -
         ask(rig_with(tmp_path, CutShort("cut", "half"), lambda: False))
 
     _, end, note = history.read(tmp_path / "h.jsonl")
-    assert ("info", room.DIED) == (end.kind, note.what)
+    assert ("info", DIED) == (end.kind, note.what)
 
 
 def test_three_lost_requests_in_a_row_end_the_gate(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_three_lost_requests_in_a_row_end_the_gate(tmp_path: Path) -> None:
 
     with pytest.raises(GivenUp, match="3 requests in a row"):
         ask(rig)
-    assert room.STUCK == history.read(tmp_path / "h.jsonl")[-1].what
+    assert STUCK == history.read(tmp_path / "h.jsonl")[-1].what
 
 
 def test_a_gate_far_over_its_budget_is_given_up_before_the_next_request(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_a_gate_far_over_its_budget_is_given_up_before_the_next_request(tmp_path
     with pytest.raises(GivenUp, match="many times its budget"):
         ask(rig)
     (note,) = history.read(tmp_path / "h.jsonl")
-    assert room.STUCK == note.what
+    assert STUCK == note.what
