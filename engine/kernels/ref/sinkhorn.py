@@ -36,8 +36,8 @@ def balance(logits: Tensor, iterations: int, eps: float) -> Tensor:
 
 def _divide(matrix: Floats, parts: list[Floats], total: Floats, floor: np.float32, divisor: Floats) -> None:
     """Divide by the sum of the parts, in place; `divisor` is a view of `total` that broadcasts."""
-    np.copyto(total, parts[0])
-    for part in parts[1:]:
+    np.add(parts[0], parts[1], out=total) if len(parts) > 1 else np.copyto(total, parts[0])
+    for part in parts[2:]:
         np.add(total, part, out=total)
     np.add(total, floor, out=total)
     np.divide(matrix, divisor, out=matrix)
