@@ -137,6 +137,11 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
+    @property
+    def accepting(self) -> bool:
+        """New requests are taken: it is not closing, and nothing ended its thread."""
+        return not self._closing
+
     def submit(self, request: Request, sink: EventSink) -> None:
         """Queue a request.
 

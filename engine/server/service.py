@@ -1,6 +1,6 @@
 """The loaded model as the server sees it, and the place where it appears once it is loaded.
 
-Owns the life cycle: loading, ready, draining.  Knows nothing of HTTP.
+Owns the life cycle: loading, ready, draining or failed.  Knows nothing of HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.errors import ContextLengthError, NotReadyError
 from engine.loop import Engine
 from engine.tokenizer import Tokenizer
 
-Status = Literal["loading", "ok", "draining"]
+Status = Literal["loading", "ok", "draining", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,26 @@ class Host:
 
     clock: Callable[[], float] = time.monotonic
     created: int = field(default_factory=lambda: int(time.time()))
-    status: Status = "loading"
+    _phase: Status = "loading"
     _service: Service | None = None
     _ready_at: float = 0.0
+
+    @property
+    def status(self) -> Status:
+        """Where the server is in its life; `failed` when the engine's thread ended by itself."""
+        if self._phase == "ok" and self._service is not None and not self._service.engine.accepting:
+            return "failed"
+        return self._phase
 
     def ready(self, service: Service) -> None:
         """The model is loaded."""
         self._ready_at = self.clock()
         self._service = service
-        self.status = "ok"
+        self._phase = "ok"
 
     def drain(self) -> None:
         """Take no further requests."""
-        self.status = "draining"
+        self._phase = "draining"
 
     def close(self) -> None:
         """Stop the engine, if there is one."""

@@ -263,6 +263,22 @@ def test_a_failing_request_leaves_its_neighbour_alone() -> None:
     assert "word " * 40 == good[0].json()["choices"][0]["message"]["content"]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_broken_engine_leaves_nobody_waiting_and_is_no_longer_healthy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("by nothing")
+
+    with live_server() as hurt:
+        monkeypatch.setattr(hurt.service.engine._scheduler, "plan", broken)
+        asked, after = post(hurt, {"messages": ASK}), post(hurt, {"messages": ASK})
+        health = httpx2.get(f"{hurt.base_url}/health")
+
+    assert [500, 503] == [asked.status_code, after.status_code]
+    assert (503, {"status": "failed"}) == (health.status_code, health.json())
+
+
 def test_a_full_queue_answers_503_at_once() -> None:
     gate = threading.Event()
     script = Script("</think>ok", before_step=lambda _: gate.wait(20))
