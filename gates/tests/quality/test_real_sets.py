@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
-from gates.quality import gsm8k, mmlu
+import pytest
+
+from gates.quality import gsm8k, humaneval, mbpp, mmlu
+from gates.quality.grading import Grade
+from gates.quality.sandbox import Program, Sandbox
 from gates.tests.quality.real import needs_sets, store
 
 pytestmark = needs_sets
@@ -32,3 +36,33 @@ def test_the_subsets_of_mmlu_are_the_published_ones() -> None:
             found.setdefault(problem.subject, []).append(problem.index)
         assert total == len(chosen)
         assert {name: indexes[f"first{rows}"] for name, indexes in published.items()} == found
+
+
+def passes(found: Program | Grade, sandbox: Sandbox) -> str:
+    return found.state if isinstance(found, Grade) else sandbox.run(found).state
+
+
+@pytest.mark.parametrize("path", [humaneval.FILE, humaneval.PLUS_FILE])
+def test_every_problem_of_humaneval_has_a_program_and_the_gold_of_a_sample_passes(
+    path: str, sandbox: Sandbox
+) -> None:
+    problems = list(humaneval.problems(store().rows(path)))
+    programs = [humaneval.program(found, f"```\n{found.prompt}{found.solution}\n```") for found in problems]
+
+    assert 164 == len(problems)
+    assert all(isinstance(found, Program) for found in programs)
+    for found in programs[5::40]:
+        assert "pass" == passes(found, sandbox)
+
+
+@pytest.mark.parametrize(("path", "rows"), [(mbpp.FILE, 500), (mbpp.SANITIZED_FILE, 257)])
+def test_every_problem_of_mbpp_has_a_program_and_the_gold_of_a_sample_passes(
+    path: str, rows: int, sandbox: Sandbox
+) -> None:
+    problems = list(mbpp.problems(store().rows(path)))
+    programs = [mbpp.program(found, f"```python\r\n{found.solution}\r\n```") for found in problems]
+
+    assert rows == len(problems)
+    assert all(isinstance(found, Program) for found in programs)
+    for found in programs[7::60]:
+        assert "pass" == passes(found, sandbox)
