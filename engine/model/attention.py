@@ -17,7 +17,7 @@ from engine.kernels.ref.attention import Tile, Window, attend
 from engine.kernels.ref.norm import rms_norm
 from engine.model.compressor import INDEX_TILE, ROW_TILE, Compressor
 from engine.model.indexer import Indexer
-from engine.model.ops import Matrix, Ops, TensorSource, joined
+from engine.model.ops import Matrix, Ops, Rotation, TensorSource, joined
 from engine.model.spec import SPARSE_RATIO
 from engine.model.step import Closed, Span, Step
 
@@ -28,7 +28,7 @@ _PIECE_VALUES = 1 << 24  # most values of any one intermediate tensor of a piece
 class _Inputs:
     """Projections of a step's rows."""
 
-    q: Tensor  # [T, H, D]
+    q: Tensor  # [T, H, D], neither normed nor rotated yet: a piece at a time stays in the core's cache
     kv: Tensor  # [T, D]
     main: Tensor | None  # [T, collected] of the compressor
     index: Tensor | None  # [T, collected] of the indexer's compressor
@@ -88,8 +88,9 @@ class Attention:
             cache = span.cache.layers[self._layer]
             self._compress(inputs, cache, span)
             for piece in self._pieces(span):
-                o[piece.start : piece.stop] = self._attend(inputs, cache, piece)
-        o = rotation.turn(o, inverse=True).view(step.rows, self._ops.spec.o_groups, -1)
+                out = self._attend(inputs, rotation, cache, piece)
+                o[piece.start : piece.stop] = rotation.turn(out, first=piece.start, inverse=True)
+        o = o.view(step.rows, self._ops.spec.o_groups, -1)
         if len(o) < len(h):  # idle rows again, which `_project` left out of the queries
             o = torch.cat((o, o[:1].expand(len(h) - len(o), -1, -1)))
         return self._ops.linear(self._ops.grouped(o, self._leave_a).flatten(1), self._leave_b)
@@ -100,7 +101,6 @@ class Attention:
         low, kv = torch.split(self._ops.linear(h, self._enter), [spec.q_rank, spec.head_dim], 1)
         qr = rms_norm(low, self._q_norm, spec.rms_eps)
         q = self._ops.linear(qr, self._q_b)[: step.rows].view(-1, spec.n_head, spec.head_dim)
-        q = rotation.turn(rms_norm(q, None, spec.rms_eps))
         kv = rotation.turn(rms_norm(kv, self._kv_norm, spec.rms_eps))
         main = self._ops.linear(h, self._collect) if self._main else None
         index = index_q = index_weights = None
@@ -137,7 +137,7 @@ class Attention:
             widest = max(spec.index_heads * INDEX_TILE, rows, spec.index_topk * spec.head_dim)
         return max(1, _PIECE_VALUES // widest)
 
-    def _attend(self, inputs: _Inputs, cache: LayerCache, piece: Span) -> Tensor:
+    def _attend(self, inputs: _Inputs, rotation: Rotation, cache: LayerCache, piece: Span) -> Tensor:
         """Write the piece's rows into the ring and attend: [n, H, D]."""
         rows = slice(piece.start, piece.stop)
         window, count = self._ops.spec.window, piece.stop - piece.start
@@ -150,7 +150,8 @@ class Attention:
         tiles: list[Tile] = []
         if self._main and cache.main:
             tiles = self._far(inputs, cache, piece, Closed.at(piece.position, count, self._ratio))
-        return attend(inputs.q[rows], near, tiles, self._sinks)
+        q = rotation.turn(rms_norm(inputs.q[rows], None, self._ops.spec.rms_eps), first=piece.start)
+        return attend(q, near, tiles, self._sinks)
 
     def _far(self, inputs: _Inputs, cache: LayerCache, piece: Span, closed: Closed) -> list[Tile]:
         """Tiles of the compressed rows that the piece's queries may see."""

@@ -57,12 +57,12 @@ class Rotation:
         self._cos = torch.stack((cos, cos), -1).flatten(1)
         self._sin = torch.stack((-sin, sin), -1).flatten(1)
 
-    def turn(self, x: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate rows [T, D] or heads [T, H, D] of the first T positions in place.
+    def turn(self, x: Tensor, *, first: int = 0, inverse: bool = False) -> Tensor:
+        """Rotate rows [T, D] or heads [T, H, D] of the T positions from the step's row `first` on, in place.
 
         The same bits as `rope.rotate_by`.
         """
-        cos, sin = self._cos[: len(x)], self._sin[: len(x)]
+        cos, sin = self._cos[first : first + len(x)], self._sin[first : first + len(x)]
         if x.dim() == 3:
             cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         tail = x[..., -cos.shape[-1] :]
