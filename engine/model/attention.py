@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from engine.cache.sequence import LayerCache, LayerShape
-from engine.kernels.ref.attention import Tile, Window, attend
+from engine.kernels.ref.attention import ROW_TILE, Tile, Window, attend
+from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.norm import rms_norm
-from engine.model.compressor import INDEX_TILE, ROW_TILE, Compressor
+from engine.model.compressor import Compressor
 from engine.model.indexer import Indexer
 from engine.model.ops import Matrix, Ops, Rotation, TensorSource, joined
 from engine.model.spec import SPARSE_RATIO
@@ -52,11 +53,6 @@ class Attention:
         leave = joined(source, [prefix + "attn_output_a.weight"])
         self._leave_a = Matrix.of(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
         self._leave_b = joined(source, [prefix + "attn_output_b.weight"])
-        self._mine = torch.ones(spec.window, spec.window).tril().bool()  # places that show the own block
-        size = max(ROW_TILE, spec.index_topk)
-        self._bias = torch.zeros(size + 1, size).masked_fill_(  # row c shows the first c rows of a tile
-            torch.arange(size) >= torch.arange(size + 1).unsqueeze(1), float("-inf")
-        )
         self._main: Compressor | None = None
         self._indexer: Indexer | None = None
         if self._ratio:
@@ -145,7 +141,7 @@ class Attention:
         before = cache.ring.clone() if count > 1 else cache.ring
         cache.ring[place : place + count] = inputs.kv[rows]
         near = Window(
-            cache.ring, before if piece.position >= window else None, self._mine[place : place + count]
+            cache.ring, before if piece.position >= window else None, self._ops.mine[place : place + count]
         )
         tiles: list[Tile] = []
         if self._main and cache.main:
@@ -181,5 +177,5 @@ class Attention:
         if closed.least >= start + size:
             return None
         if closed.least == closed.most:
-            return self._bias[closed.most - start, :size].unsqueeze(0)
-        return self._bias[(closed.each - start).clamp_(0, size), :size]
+            return self._ops.stairs[closed.most - start, :size].unsqueeze(0)
+        return self._ops.stairs[(closed.each - start).clamp_(0, size), :size]

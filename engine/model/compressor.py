@@ -10,12 +10,11 @@ from torch import Tensor
 
 from engine.cache.sequence import Stream, StreamShape
 from engine.kernels.ref import compress
+from engine.kernels.ref.attention import ROW_TILE
+from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.norm import rms_norm
 from engine.model.ops import Ops, Role, TensorSource
 from engine.model.spec import SPARSE_RATIO
-
-ROW_TILE = 256  # compressed rows that attention looks at in one product
-INDEX_TILE = 1024  # index rows that the indexer scores in one product
 
 
 class Compressor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from engine.cache.store import Rows
 from engine.kernels.ref import index
-from engine.model.compressor import INDEX_TILE
+from engine.kernels.ref.index import INDEX_TILE
 from engine.model.ops import Ops, Rotation, TensorSource, joined
 from engine.model.step import Closed
 

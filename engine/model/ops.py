@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.gguf.quants import QuantType
 from engine.kernels.ref import rope, rounding
+from engine.kernels.ref.attention import ROW_TILE
 from engine.kernels.ref.linear import grouped, linear, times
 from engine.kernels.ref.rounding import Numerics
 from engine.model.spec import ModelSpec
@@ -93,6 +94,13 @@ class Ops:
         )
         self.spec = spec
         self.numerics = numerics
+        places = torch.arange(spec.window)
+        self.mine = places <= places.unsqueeze(
+            1
+        )  # [W, W]: places that show the own block, by the query's place
+        rows = torch.arange(max(ROW_TILE, spec.index_topk))
+        counts = torch.arange(len(rows) + 1).unsqueeze(1)
+        self.stairs = torch.where(rows < counts, 0.0, float("-inf"))  # row c shows the first c rows of a tile
         self._plain = rope.frequencies(spec.rope_dim, spec.rope_base)
         # Sylvester's matrix of signs: one product instead of a butterfly's many small steps.
         self._signs = rounding.hadamard(torch.eye(spec.index_dim)).sign()

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from engine.kernels.ref import lanes
+from engine.kernels.ref.attention import ROW_TILE
+from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.linear import ROW_BLOCK, grouped, linear, mixed, paired
-from engine.model.compressor import INDEX_TILE, ROW_TILE
 from engine.model.spec import ModelSpec
 
 _ROWS = (2, 7, 64, 200)  # rows that run together

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from engine.kernels.ref.linear import linear, paired, times
 
+ROW_TILE = 256  # compressed rows in one tile where all of them are looked at
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

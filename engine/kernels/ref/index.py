@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.kernels.ref.linear import linear, mixed
 
+INDEX_TILE = 1024  # rows that are scored in one product
 _GROUP = 8  # rows that are represented by their best score in the first round of a choice
 _WIDE = 32  # two rounds pay once there are this many times more rows than chosen ones
 
