@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -22,6 +24,23 @@ from engine.server.service import Host, Service
 log = logging.getLogger("engine.server")
 MAX_HEADER_BYTES = 64 * 1024
 BACKLOG = 2048
+
+
+class _Http(uvicorn.Server):
+    """uvicorn that asks before it leaves: a first signal drains, a second one ends at once."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._asked = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by uvicorn on SIGINT and SIGTERM."""
+        if self._asked:
+            super().handle_exit(sig, frame)
+        else:
+            self._asked = True
+            self._drain(lambda: super(_Http, self).handle_exit(sig, frame))
 
 
 class Server:
@@ -45,7 +64,7 @@ class Server:
         self._failure: EngineError | None = None
         self._socket = _listen(settings.server.host, settings.server.port)
         app = build_app(self.host, settings.server, fingerprint=fingerprint())
-        self._uvicorn = uvicorn.Server(
+        self._uvicorn = _Http(
             uvicorn.Config(
                 app,
                 log_level="warning",
@@ -53,8 +72,9 @@ class Server:
                 lifespan="off",
                 server_header=False,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-                timeout_graceful_shutdown=int(settings.server.grace_s) + 1,
-            )
+                timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
+            ),
+            self._drain,
         )
 
     def run(self) -> None:
@@ -62,15 +82,27 @@ class Server:
         loader = threading.Thread(target=self._fill, name="loader", daemon=True)
         loader.start()
         self._uvicorn.run(sockets=[self._socket])
-        self.host.drain()
         loader.join()
         if self._failure is not None:
             raise self._failure
         self.host.close()
 
     def stop(self) -> None:
-        """Ask the server to end; `run` returns soon after."""
+        """Take no further request, finish the open ones within the grace time, then end; returns at once."""
+        self._drain(self._end)
+
+    def _end(self) -> None:
         self._uvicorn.should_exit = True
+
+    def _drain(self, leave: Callable[[], None]) -> None:
+        self.host.drain()
+        threading.Thread(target=self._wait, args=(leave,), name="drain", daemon=True).start()
+
+    def _wait(self, leave: Callable[[], None]) -> None:
+        deadline = time.monotonic() + self._settings.server.grace_s
+        while self.host.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
+        leave()
 
     @property
     def port(self) -> int:
@@ -82,12 +114,12 @@ class Server:
             service = self._load()
         except EngineError as error:
             self._failure = error
-            self.stop()
+            self._end()
             return
         except Exception as error:
             log.exception("event=load_failed")
             self._failure = EngineError(f"the model cannot be loaded: {error}")
-            self.stop()
+            self._end()
             return
         self.host.ready(service)
         where = f"http://{self._settings.server.host}:{self.port}/v1"

@@ -66,11 +66,20 @@ class Host:
             return "failed"
         return self._phase
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is still being made."""
+        if self._service is None:
+            return False
+        stats = self._service.engine.stats()
+        return stats.running + stats.queued > 0
+
     def ready(self, service: Service) -> None:
-        """The model is loaded."""
+        """The model is loaded; a server that drains already does not begin to serve."""
         self._ready_at = self.clock()
         self._service = service
-        self._phase = "ok"
+        if self._phase == "loading":
+            self._phase = "ok"
 
     def drain(self) -> None:
         """Take no further requests."""

@@ -81,13 +81,14 @@ def live_server(
     wait: bool = True,
     before_load: Callable[[], object] | None = None,
     engine: EngineSettings | None = None,
+    grace_s: float = 0.0,
     **server_settings: object,
 ) -> Iterator[Live]:
     """Start a server on a free port and stop it afterwards; `wait` for the model to be loaded."""
     script = script or Script()
     settings = Settings(
         engine=engine or EngineSettings(),
-        server=ServerSettings(port=0, grace_s=0.0, default_temperature=0.0, **server_settings),  # type: ignore[arg-type]
+        server=ServerSettings(port=0, grace_s=grace_s, default_temperature=0.0, **server_settings),  # type: ignore[arg-type]
     )
 
     def load() -> Service:

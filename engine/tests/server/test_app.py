@@ -294,3 +294,21 @@ def test_a_full_queue_answers_503_at_once() -> None:
     assert (503, "overloaded") == (refused.status_code, refused.json()["error"]["code"])
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert 200 == health.status_code
+
+
+def test_a_server_that_ends_finishes_its_answers_and_takes_no_new_ones() -> None:
+    gate = threading.Event()
+    script = Script("</think>done", before_step=lambda _: gate.wait(20))
+    with live_server(script, grace_s=20.0) as ending:
+        answers: list[httpx2.Response] = []
+        first = threading.Thread(target=lambda: answers.append(post(ending, {"messages": ASK})))
+        first.start()
+        until(lambda: ending.service.engine.stats().running == 1)
+        ending.server.stop()
+        health, refused = httpx2.get(f"{ending.base_url}/health"), post(ending, {"messages": ASK})
+        gate.set()
+        first.join(30)
+
+    assert (503, {"status": "draining"}) == (health.status_code, health.json())
+    assert (503, "5") == (refused.status_code, refused.headers["retry-after"])
+    assert "done" == answers[0].json()["choices"][0]["message"]["content"]
