@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gates.quality import gsm8k, humaneval, mbpp, mmlu
+from gates.quality import gsm8k, humaneval, ifeval, mbpp, mmlu
 from gates.quality.grading import Grade
 from gates.quality.sandbox import Program, Sandbox
 from gates.tests.quality.real import needs_sets, store
@@ -66,3 +66,19 @@ def test_every_problem_of_mbpp_has_a_program_and_the_gold_of_a_sample_passes(
     assert all(isinstance(found, Program) for found in programs)
     for found in programs[7::60]:
         assert "pass" == passes(found, sandbox)
+
+
+def test_every_instruction_of_ifeval_is_known_and_has_its_arguments() -> None:
+    problems = list(ifeval.problems(store().rows(ifeval.FILE)))
+    results = [ifeval.follow(problem, problem.prompt) for problem in problems]
+    sizes = [len(problem.instructions) for problem in problems]
+    repeated = [
+        problem
+        for problem in problems
+        if len({given.kind for given in problem.instructions}) < len(problem.instructions)
+    ]
+
+    assert (541, 834) == (len(problems), sum(len(result.strict) for result in results))
+    assert [305, 179, 57] == [sizes.count(size) for size in (1, 2, 3)]
+    assert 17 == len(repeated)
+    assert set(ifeval.KNOWN_FAULTS) <= {problem.key for problem in problems}
