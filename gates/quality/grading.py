@@ -62,6 +62,16 @@ def grade_outcome(item: str, outcome: Reply | ClientError, grade: Callable[[str]
     return Graded(item, grade(graded_text(outcome.text)), outcome.finish_reason == "length")
 
 
+def completion_tokens(reply: Reply) -> int | None:
+    """How many tokens a reply has: by its usage, else by its token ids; None where neither says it.
+
+    Never by its fragments, for one of them may be half a token or five.
+    """
+    if reply.usage.completion_tokens is not None:
+        return reply.usage.completion_tokens
+    return len(reply.token_ids) or None
+
+
 def spoiled(results: Sequence[Graded]) -> tuple[str, ...]:
     """Why this run cannot be judged, in words; empty when it can."""
     if not results:
