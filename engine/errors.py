@@ -17,6 +17,18 @@ EngineError                 anything the engine reports to a person or a client
 
 from __future__ import annotations
 
+SHOWN_CHARACTERS = 60  # of a value in a message
+
+
+def shown(value: object) -> str:
+    """A client's value for a message, quoted and short, whatever was sent."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a very large number"
+    # Of a long text only its head is quoted: the whole may be as long as a body.
+    text = repr(value[:SHOWN_CHARACTERS] if isinstance(value, str) else value)
+    whole = len(text) <= SHOWN_CHARACTERS and not (isinstance(value, str) and len(value) > SHOWN_CHARACTERS)
+    return text if whole else text[: SHOWN_CHARACTERS - 3] + "..."
+
 
 class EngineError(Exception):
     """Base of all errors that carry one clear message for a person: wrong, found, allowed, what to do."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.chat.dsml import dump
 from engine.chat.request import AssistantTurn, ToolCall, ToolResult, Turn, UserText, UserTurn
-from engine.errors import RequestError
+from engine.errors import RequestError, shown
 
 SYSTEM_ROLES = ("system", "developer")
 TOOL_ROLES = ("tool", "function")
@@ -66,7 +66,9 @@ def _role(entry: Mapping[str, object], path: str) -> str:
     if role is None:
         return "user"
     if role not in ROLES:
-        raise RequestError(f"{path}.role is {role!r}; allowed are {', '.join(ROLES)}", param=f"{path}.role")
+        raise RequestError(
+            f"{path}.role is {shown(role)}; allowed are {', '.join(ROLES)}", param=f"{path}.role"
+        )
     return str(role)
 
 
@@ -170,7 +172,7 @@ def _part(part: object, path: str, *, in_tool: bool) -> str:
     if in_tool:
         return f"[Unsupported {kind}]"
     raise RequestError(
-        f"{path} has type {kind!r}; this model reads text only: allowed are {', '.join(TEXT_PARTS)}",
+        f"{path} has type {shown(kind)}; this model reads text only: allowed are {', '.join(TEXT_PARTS)}",
         param=path,
         code="unsupported_parameter",
     )

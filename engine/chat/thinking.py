@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.chat.request import Effort
-from engine.errors import RequestError
+from engine.errors import RequestError, shown
 
 OFF_EFFORTS = ("none", "off")
 EFFORTS: Mapping[str, Effort] = {
@@ -60,7 +60,7 @@ def _switch(body: Mapping[str, object]) -> bool | None:
         if isinstance(value, bool):
             return value
         if value is not None:
-            raise RequestError(f"{path} must be true or false, found {value!r}", param=path)
+            raise RequestError(f"{path} must be true or false, found {shown(value)}", param=path)
     return None
 
 
@@ -74,10 +74,10 @@ def _effort(body: Mapping[str, object]) -> str | None:
     for path, value in spellings:
         if value is None:
             continue
-        if value not in OFF_EFFORTS and value not in EFFORTS:
+        if not isinstance(value, str) or value not in (*OFF_EFFORTS, *EFFORTS):
             allowed = ", ".join((*OFF_EFFORTS, *EFFORTS))
-            raise RequestError(f"{path} is {value!r}; allowed are {allowed}", param=path)
-        return str(value)
+            raise RequestError(f"{path} is {shown(value)}; allowed are {allowed}", param=path)
+        return value
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.chat.dsml import dump
-from engine.errors import RequestError
+from engine.errors import RequestError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def read_response_schema(body: Mapping[str, object]) -> str | None:
     kind = form.get("type") if isinstance(form, dict) else None
     if not isinstance(form, dict) or kind not in ("text", "json_object", "json_schema"):
         raise RequestError(
-            f"response_format.type is {kind!r}; allowed are text, json_object, json_schema",
+            f"response_format.type is {shown(kind)}; allowed are text, json_object, json_schema",
             param="response_format.type",
         )
     if kind == "text":
@@ -75,7 +75,7 @@ def _choice_allows(body: Mapping[str, object], *, declared: bool) -> bool:
             param="tool_choice",
             code="unsupported_parameter",
         )
-    raise RequestError(f"tool_choice is {choice!r}; allowed are 'auto' and 'none'", param="tool_choice")
+    raise RequestError(f"tool_choice is {shown(choice)}; allowed are 'auto' and 'none'", param="tool_choice")
 
 
 def _tool(entry: object, path: str, *, flat: bool) -> Tool | None:

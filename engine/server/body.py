@@ -9,18 +9,22 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError
+from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError, shown
+from engine.server.stream import ClientGoneError
 
 MAX_DEPTH = 256
 
 
 async def read_body(request: Request, *, limit: int, timeout_s: float) -> bytes:
-    """All bytes of the body; `timeout_s` is the longest silence between two parts of it."""
+    """All bytes of the body; `timeout_s` is the longest silence between two parts of it.
+
+    Raises RequestError for a body outside the limits, ClientGoneError when the client leaves before its end.
+    """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise BodyEncodingError(f"content-encoding is {encoding!r}; send the body uncompressed")
+        raise BodyEncodingError(f"content-encoding is {shown(encoding)}; send the body uncompressed")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
@@ -32,6 +36,8 @@ async def read_body(request: Request, *, limit: int, timeout_s: float) -> bytes:
             part = await asyncio.wait_for(anext(stream), timeout_s)
         except StopAsyncIteration:
             return b"".join(parts)
+        except ClientDisconnect:
+            raise ClientGoneError from None
         except TimeoutError:
             raise RequestError(f"no byte of the body came for {timeout_s:g} s", code="invalid_json") from None
         total += len(part)

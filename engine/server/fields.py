@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.errors import RequestError
+from engine.errors import RequestError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class Fields:
         value = self.members.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, "a number", value)
+        if isinstance(value, float) and not math.isfinite(value):  # a whole number may be too large to ask
             raise self._wrong(name, "a number", value)
         self._check_range(name, value, low, high, above=above)
         return float(value)
@@ -47,12 +49,12 @@ class Fields:
             return value
         raise self._wrong(name, "true or false", value)
 
-    def string(self, name: str) -> str | None:
-        """Text."""
+    def string(self, name: str, *, longest: int) -> str | None:
+        """Text of at most `longest` characters."""
         value = self.members.get(name)
-        if value is None or isinstance(value, str):
+        if value is None or (isinstance(value, str) and len(value) <= longest):
             return value
-        raise self._wrong(name, "a string", value)
+        raise self._wrong(name, f"a string of up to {longest} characters", value)
 
     def nested(self, name: str) -> Fields:
         """A nested object, empty when absent."""
@@ -89,7 +91,7 @@ class Fields:
         return f"{self.path}.{name}" if self.path else name
 
     def _wrong(self, name: str, wanted: str, value: object) -> RequestError:
-        return RequestError(f"{self._at(name)} must be {wanted}, found {_shown(value)}", param=self._at(name))
+        return RequestError(f"{self._at(name)} must be {wanted}, found {shown(value)}", param=self._at(name))
 
     def _check_range(
         self, name: str, value: float, low: float | None, high: float | None, *, above: bool = False
@@ -99,13 +101,5 @@ class Fields:
             least = "any" if low is None else f"{'more than ' if above else ''}{low:g}"
             most = "any" if high is None else f"{high:g}"
             raise RequestError(
-                f"{self._at(name)} is {_shown(value)}; allowed is {least} to {most}", param=self._at(name)
+                f"{self._at(name)} is {shown(value)}; allowed is {least} to {most}", param=self._at(name)
             )
-
-
-def _shown(value: object) -> str:
-    """A value in an error message: short, whatever the client sent."""
-    if isinstance(value, int) and abs(value) >= 10**20:
-        return "a very large number"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -20,6 +20,7 @@ from engine.server.fields import Fields
 from engine.server.generation import Summary
 from engine.server.ids import call_id
 
+MAX_MODEL_LENGTH = 1024  # it is repeated in every chunk of a stream
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_TOP_K = 2**31 - 1
@@ -51,7 +52,7 @@ def read_chat(body: Mapping[str, object], *, defaults: SamplingParams) -> ChatOp
     conversation = normalise(body.get("messages"))
     thinking = read_thinking(body)
     tools = read_tools(body)
-    model = fields.string("model")
+    model = fields.string("model", longest=MAX_MODEL_LENGTH)
     chat = ChatRequest(
         system=conversation.system,
         turns=conversation.turns,

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import NotFoundError
+from engine.errors import NotFoundError, shown
 from engine.server.chat import json_response
 from engine.server.service import Host
 
@@ -49,7 +49,9 @@ class StatusEndpoint:
         model = self._model()
         if wanted not in (model["id"], *ALIASES):
             raise NotFoundError(
-                f"model {wanted!r} is not loaded; {model['id']!r} is", param="model", code="model_not_found"
+                f"model {shown(wanted)} is not loaded; {model['id']!r} is",
+                param="model",
+                code="model_not_found",
             )
         return json_response(model)
 

@@ -20,7 +20,7 @@ CHAT = "/v1/chat/completions"
 OUT_OF_BOUNDS: dict[str, tuple[object, ...]] = {
     "max_tokens": (-1, 1e308, True, "1", 1.5, [1]),
     "max_completion_tokens": (-1, False, "9"),
-    "temperature": (-0.1, 2.1, 1e308, True, "1", 2**63),
+    "temperature": (-0.1, 2.1, 1e308, True, "1", 2**63, 10**400),
     "top_p": (0, -1, 1.1, True, "1"),
     "top_k": (-1, 2**31, 1.0, True, "1", 2**63),
     "min_p": (-0.1, 1.1, True, "0"),
@@ -35,7 +35,10 @@ OUT_OF_BOUNDS: dict[str, tuple[object, ...]] = {
     "tools": ({}, [1], [{"type": "function"}]),
     "tool_choice": ("required", {"type": "function"}, 3),
     "response_format": ({"type": "xml"}, "json"),
-    "model": (1, ["m"]),
+    "model": (1, ["m"], "m" * 1025),
+    "reasoning_effort": ("much", 1, [], {}),
+    "reasoning": ({"effort": []},),
+    "think": ("x" * 10**6,),
     "messages": (None, [], {}, "hi", [{"role": "user", "content": 5}]),
 }
 AT_BOUNDS: dict[str, tuple[object, ...]] = {
@@ -108,6 +111,7 @@ def test_a_value_out_of_bounds_is_refused_by_its_name(live: Live, member: str, v
     assert 400 == answer.status_code
     assert error["param"].split(".")[0] == member
     assert "invalid_request_error" == error["type"]
+    assert len(error["message"]) < 250, "a message does not repeat what was sent"
 
 
 @pytest.mark.parametrize(
@@ -219,6 +223,18 @@ def test_a_stream_breathes_before_its_first_token() -> None:
     assert lines[0].endswith(": keepalive")
     assert lines.count(": keepalive") >= 3
     assert "data: [DONE]" == lines[-2]
+
+
+def test_a_client_that_leaves_before_its_body_has_come_is_no_failure(
+    live: Live, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", live.port)) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        time.sleep(0.2)
+    time.sleep(0.2)
+
+    assert 200 == httpx2.get(f"{live.base_url}/health").status_code
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def _raw_stream(live: Live) -> str:
