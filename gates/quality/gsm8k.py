@@ -103,7 +103,8 @@ def _after_marks(text: str) -> list[Decimal | None]:
     found = []
     for mark in re.finditer(r"#{4}(?!#)", text):
         line = text[mark.end() :].lstrip().partition("\n")[0]
-        found.append(_leading(line) or _leading(line.rpartition("=")[2]))
+        leading = _leading(line)
+        found.append(_leading(line.rpartition("=")[2]) if leading is None else leading)
     return found
 
 

@@ -30,6 +30,7 @@ NOBODY: Final = "65534"
 CHUNK_BYTES: Final = 1 << 16
 STARTED: Final = b"started\n"  # what inside.py says before the program and after it
 READY: Final = b"ready\n"
+PYTHON: Final = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # not that of an environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Bubblewrap:
     """A sandbox of its own for every program, made by the bubblewrap program at `path`."""
 
     path: Path
-    python: Path = Path(getattr(sys, "_base_executable", sys.executable))
+    python: Path = PYTHON
 
     def run(self, program: Program) -> Result:
         """Run it to its end or its limit."""
@@ -254,13 +255,14 @@ def _bubblewrap() -> Path:
 
 def _host_programs(python: Path) -> list[str]:
     """Arguments that show the host's programs and the interpreter, read-only, and nothing else."""
-    shown = ["--ro-bind", "/usr", "/usr"]
+    # The cache says where shared libraries lie; without it those below /usr/local are not found.
+    shown = ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for name in ("/bin", "/lib", "/lib64"):
         if Path(name).is_symlink():
             shown += ["--symlink", str(Path(name).readlink()), name]
         elif Path(name).is_dir():
             shown += ["--ro-bind", name, name]
-    prefix = python.resolve().parent.parent
+    prefix = python.parent.parent
     return shown if prefix.is_relative_to("/usr") else [*shown, "--ro-bind", str(prefix), str(prefix)]
 
 

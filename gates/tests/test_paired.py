@@ -7,7 +7,7 @@ import random
 from statistics import NormalDist
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.errors import CheckError
@@ -89,6 +89,7 @@ def test_as_many_gains_as_losses_leave_the_normal_limit(n: int, changed: int, pe
     assert percent == pytest.approx(limit, rel=0.12)  # the score test is a little wider for small counts
 
 
+@settings(deadline=None)
 @given(COUNTS)
 def test_the_limit_lies_above_the_drop_and_within_reach(counts: tuple[int, int, int]) -> None:
     pairs = Pairs(*counts, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.harness.reply import ClientError, DeadlinePassed, Malformed, Refused, Reply, Usage
@@ -39,6 +39,7 @@ def test_thoughts_are_not_graded(content: str, expected: str) -> None:
     assert expected == graded_text(content)
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_nothing_before_the_last_closing_tag_is_graded(thought: str, answer: str) -> None:
     assert graded_text(answer.replace("</think>", "")) == graded_text(

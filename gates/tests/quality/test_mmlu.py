@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.quality import mmlu
@@ -58,6 +58,7 @@ def test_a_reply_without_a_letter_is_unparsed(text: str) -> None:
     assert "unparsed" == mmlu.grade(problem("A"), text).state
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from("ABCD"), st.sampled_from(["{}", "{}.", "({})", "**{}**", "Answer: {}", "`{}`", "{}\n"])
 )
@@ -65,6 +66,7 @@ def test_every_usual_form_of_every_letter_is_read(letter: str, form: str) -> Non
     assert letter == mmlu.extract(form.format(letter))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_breaks_the_grader(text: str) -> None:
     assert mmlu.extract(text) in {None, "A", "B", "C", "D"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.quality.grading import graded_text
@@ -138,6 +138,7 @@ def test_a_block_inside_a_list_loses_its_indent() -> None:
     assert PROGRAM == source("1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_prose_around_a_fence_does_not_change_the_program(before: str, after: str) -> None:
     before, after = (part.replace("`", "").replace("~", "") for part in (before, after))
@@ -145,6 +146,7 @@ def test_prose_around_a_fence_does_not_change_the_program(before: str, after: st
     assert PROGRAM == source(f"{before}\n{fenced(PROGRAM)}\n{after}")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="`~ \n\rdef(x):=1python", max_size=80))
 def test_no_text_breaks_the_search(text: str) -> None:
     assert all(block.strip() for block in blocks(text))
