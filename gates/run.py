@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
@@ -83,6 +84,7 @@ def model_path(request: Request) -> Path | None:
     if request.base_url:
         if request.model or request.server:
             raise UsageError("--base-url names a server that already runs: leave out --model and --server")
+        _check_address(request.base_url)
         return None
     if request.model is None and request.profile.table("run").text("model") == "given":
         raise UsageError(
@@ -92,6 +94,17 @@ def model_path(request: Request) -> Path | None:
     if not path.is_file():
         raise UsageError(f"there is no model file at {path}; name one with --model PATH")
     return path
+
+
+def _check_address(base_url: str) -> None:
+    """UsageError for an address that no server can have, before a run folder is made for it."""
+    try:
+        parts = urlsplit(base_url)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port or a host in brackets that is none
+        whole = False
+    if not whole:
+        raise UsageError(f"--base-url is '{base_url}'; write http://HOST:PORT or https://HOST")
 
 
 def run(request: Request, console: Console) -> ExitCode:
@@ -190,7 +203,9 @@ def _server(job: Job) -> Iterator[Server]:
     if request.base_url:
         server: Server = Attached(request.base_url)
         if not server.alive():
-            raise InfrastructureError("no server answers at the address given by --base-url")
+            raise InfrastructureError(
+                "no server answers at the address given by --base-url: start it, or mend host and port"
+            )
         yield server
         return
     settings = request.profile.table("server")
