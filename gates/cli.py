@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from gates import profile
-from gates.errors import ExitCode, GateError, UsageError
+from gates.errors import ExitCode, GateError, InfrastructureError, UsageError
 
 app = App(
     name="gates",
@@ -39,9 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except CycloptsError:
         return ExitCode.USAGE
     except GateError as error:
-        console.print(
-            f"{type(error).__name__}: {error}", style="bold", markup=False, highlight=False, soft_wrap=True
-        )
+        _say_error(error, console)
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -118,7 +116,7 @@ def report(
     run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'.")] = "latest",
     *,
     runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
-) -> None:
+) -> int:
     """Make the HTML report of a run: one file that opens with a double click and fetches nothing."""
     from gates import outcome
     from gates import report as reporting
@@ -126,9 +124,16 @@ def report(
     from gates.run import RUNS
 
     folder = record.find(runs or RUNS, run)
-    console = Console()
-    console.print(f"report: {reporting.make(folder)}", markup=False, highlight=False, soft_wrap=True)
-    outcome.last_line(folder.read_verdict(), console)
+    verdict, console = folder.read_verdict(), Console()
+    try:
+        page = reporting.make(folder)
+        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    except InfrastructureError as error:
+        _say_error(error, Console(stderr=True))
+        return error.exit_code
+    finally:  # the page moves no verdict: its word stays the last one
+        outcome.last_line(verdict, console)
+    return ExitCode.PASS
 
 
 @app.command
@@ -173,6 +178,12 @@ def fetch() -> None:
     console = Console()
     console.print(f"data folder: {store.folder}", markup=False, highlight=False, soft_wrap=True)
     fetching.fetch(store, told=lambda path, what: console.print(f"{what:8}{path}", highlight=False))
+
+
+def _say_error(error: GateError, console: Console) -> None:
+    console.print(
+        f"{type(error).__name__}: {error}", style="bold", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def _profile(name: str) -> profile.Profile:

@@ -94,7 +94,9 @@ def install(node: Node) -> None:
     )
     if done.returncode != 0:
         raise InfrastructureError(
-            f"npm could not install the report tool by its lock file:\n{done.stderr[-2000:]}"
+            f"npm could not install the report tool by its lock file:\n{done.stderr[-2000:].strip()}\n"
+            "it is fetched once, from the npm registry; a certificate authority of your own is named by "
+            "NODE_EXTRA_CA_CERTS. The verdict stands without it, also as verdict.md in the run's folder"
         )
     mark.write_text(lock)
 

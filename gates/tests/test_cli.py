@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gates import cli, planning
-from gates.errors import ExitCode
+from gates import cli, planning, report
+from gates.errors import ExitCode, InfrastructureError
 from gates.profile import Profile
 from gates.tests.judged import make_run
 
@@ -40,6 +40,8 @@ def test_help_lists_every_command() -> None:
         ),
         pytest.param(["run", "--server", "serve"], "has no {port}", id="server"),
         pytest.param(["run", "--seed", "many"], "many", id="seed"),
+        pytest.param(["run", "--base-url", "localhost:8000"], "write http://HOST:PORT", id="address"),
+        pytest.param(["run", "--base-url", "http://127.0.0.1:http"], "write http://HOST:PORT", id="port"),
         pytest.param(["judge", "nothing"], "there is no run 'nothing'", id="run"),
         pytest.param(["tag", "1.0"], "is not a version", id="version"),
         pytest.param(["jugde"], "jugde", id="command"),
@@ -115,3 +117,22 @@ def test_judging_ends_with_the_code_and_the_word_of_the_verdict(
     assert code == cli.main(["judge", "latest", "--runs", str(tmp_path)])
     word = {0: "PASS", 1: "FAIL", 3: "UNKNOWN"}[code]
     assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(word)
+
+
+def test_a_page_that_cannot_be_made_leaves_the_word_of_the_verdict_last(
+    tmp_path: Path,
+    echo_profile: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_run(tmp_path, echo_profile)
+
+    def no_tool(_: object) -> Path:
+        raise InfrastructureError("no registry")
+
+    monkeypatch.setattr(report, "make", no_tool)
+
+    assert ExitCode.INFRASTRUCTURE == cli.main(["report", "latest", "--runs", str(tmp_path)])
+    said = capsys.readouterr()
+    assert "InfrastructureError: no registry" in said.err
+    assert said.out.rstrip().splitlines()[-1].startswith("PASS")
