@@ -200,6 +200,11 @@ def describe(report: dict[str, Any]) -> str:
     lines.append(f"weights: {_size(report['weight_bytes'])}")
     for title in ("bytes_by_class", "bytes_by_type"):
         lines += [f"  {name}: {_size(value)}" for name, value in report[title].items()]
+    if "memory_bytes" in report:
+        memory, floor = report["memory_bytes"], report["system_floor_bytes"]
+        lines.append(f"memory: {_size(memory)}, of which {_size(floor)} are left to the system")
+        if memory < report["weight_bytes"] + floor:
+            lines.append(f"  too small: weights and system need {_size(report['weight_bytes'] + floor)}")
     for cache in report["caches"]:
         lines.append(
             f"cache with {cache['rows']} rows: {cache['bytes_per_token']:g} bytes a token "

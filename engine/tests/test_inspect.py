@@ -85,3 +85,8 @@ def test_a_file_is_described_by_its_own_numbers(small_path: Path) -> None:
     assert report["weight_bytes"] == sum(report["bytes_by_class"].values())
     assert "other" not in report["bytes_by_class"]
     assert "largest context" in describe(report)
+    assert "too small" not in describe(report)
+
+
+def test_a_memory_too_small_for_the_weights_is_said() -> None:
+    assert "too small: weights and system need" in describe(published("v4-flash", memory=64 * 2**30))
