@@ -9,7 +9,7 @@ import pytest
 
 from gates.quality.data import Store
 
-FOLDER = os.environ.get("SPARKGATE_DATA")
+FOLDER = os.environ.get("SPARKGATE_DATA") or None
 
 needs_sets = pytest.mark.skipif(FOLDER is None, reason="needs the question sets: set SPARKGATE_DATA")
 
