@@ -14,8 +14,8 @@ from engine.kernels.ref import index
 from engine.kernels.ref.rounding import EXACT
 from engine.model.graph import Graph
 from engine.model.ops import Ops
-from engine.tests.oracle.library import SPEC, build_library_model, production_weights
 from engine.tests.oracle.source import DictSource
+from engine.tests.oracle.transformers_model import SPEC, build_library_model, production_weights
 
 pytestmark = pytest.mark.oracle
 TOKENS = 600

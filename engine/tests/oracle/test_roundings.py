@@ -14,9 +14,9 @@ from engine.kernels.ref import rounding
 from engine.kernels.ref.rounding import Numerics
 from engine.model.graph import Graph
 from engine.model.ops import Ops, Role
-from engine.tests.oracle.library import SPEC, build_library_model, production_weights
 from engine.tests.oracle.reference import E2M1, E4M3, Array, Reference, block_scale, nearest, walsh
 from engine.tests.oracle.source import DictSource
+from engine.tests.oracle.transformers_model import SPEC, build_library_model, production_weights
 
 pytestmark = pytest.mark.oracle
 TOKENS = 600
