@@ -20,6 +20,7 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 CONSTRAINTS = os.environ.get("SPARKGATE_CONSTRAINTS", "constraints.txt")  # another file tries other versions
 PROJECT = ("-e", ".")  # editable: the tree at hand is what runs
 EMBEDDED = "fixtures/tiny/sparkgate-tiny.gguf"
+INTERRUPT_S = 60  # after Ctrl-C a run still ends its server and writes its record; nox would wait 0.3 s
 ROOMS = ("engine", "gates", "fixtures", "reports")
 
 nox.needs_version = ">=2025.5.1"
@@ -182,4 +183,11 @@ def inside(
     folder = Path(session.cache_dir).parent / shared / "bin"
     path = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     variables = {"PYTHONPATH": str(ROOT), "PATH": path, **(env or {})}
-    session.run(str(folder / "python"), *words, env=variables, external=True, success_codes=success_codes)
+    session.run(
+        str(folder / "python"),
+        *words,
+        env=variables,
+        external=True,
+        success_codes=success_codes,
+        interrupt_timeout=INTERRUPT_S,
+    )
