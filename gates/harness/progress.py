@@ -91,7 +91,7 @@ class Board:
 
     def left_s(self) -> float | None:
         """Seconds left, by the rate so far and the budgets of later gates; None before a cell is done."""
-        done = sum(self._weights[: self._taken - 1])
+        done = sum(self._weights[: max(0, self._taken - 1)])
         if done <= 0:
             return None
         rate = (self._clock() - self._gate_began) / done
@@ -103,9 +103,9 @@ class Board:
         left = self.left_s()
         so_far = merge(self._verdicts) if self._verdicts else None
         parts = [
-            f"[{_clock(self._clock() - self._began)}] {self._title}",
-            f"cell {self._taken} of {len(self._weights)}: {self._label}" if self._weights else self._label,
+            f"[{_clock(self._clock() - self._began)}] {self._title.partition(':')[0]}",
             f"about {_clock(left)} left" if left is not None else "time left not known yet",
+            f"cell {self._taken} of {len(self._weights)}: {self._label}" if self._weights else self._label,
             f"so far {so_far.value if so_far else 'nothing judged'}",
         ]
         return Text(" | ".join(parts), no_wrap=True, overflow="ellipsis")

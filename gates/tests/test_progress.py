@@ -35,6 +35,7 @@ def test_time_left_follows_the_cost_of_the_cells(clock: Clock) -> None:
     shown, _ = board(clock)
     shown.gate("Needle", minutes=4, later_minutes=2)
     shown.cells(3, weights=[1.0, 8.0, 32.0])
+    assert shown.left_s() is None
     clock.now = 50.0  # what a gate does before its first cell says nothing of the rate
     shown.cell("short")
     assert shown.left_s() is None
@@ -54,7 +55,7 @@ def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
 
     lines = [line for line in out.getvalue().splitlines() if "| cell" in line]
     assert 2 == len(lines)
-    assert lines[1].startswith("[01:00] Needle | cell 61 of 100: cell 60 | about 00:40 left")
+    assert lines[1].startswith("[01:00] Needle | about 00:40 left | cell 61 of 100: cell 60")
 
 
 def test_more_cells_than_planned_are_not_counted_past_the_end(clock: Clock) -> None:
