@@ -83,7 +83,7 @@ def _lines(content: Mapping[str, Any], *, claims: bool) -> list[str]:
     budget = sum(gate["budget_minutes"] for gate in content["gates"])
     lines = [
         f"plan of profile {content['profile']}: {len(content['gates'])} gate(s), "
-        f"at most {budget:g} min (whole profile {content['budget_minutes']:g} min), "
+        f"budget {budget:g} min (whole profile {content['budget_minutes']:g} min), "
         f"model {content['model']}, context {content['context_tokens']} tokens, seed {content['seed']}"
     ]
     for gate in content["gates"]:

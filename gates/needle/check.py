@@ -145,7 +145,8 @@ class _Judge:
         slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
         far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]), default=None)
         count = sum(len(tier.timings) for tier in tiers)
-        busy = f"the host was busy with other work during {len(timed) - len(quiet)} of {len(timed)} cells"
+        disturbed = f"{len(timed) - len(quiet)} of {len(timed)} cells"
+        busy = f"the host was busy with other work during {disturbed}: ask again on a quiet host"
         return [
             self._measure("needle.length_error_ratio", max(errors, default=None), len(errors)),
             self._measure(

@@ -334,4 +334,4 @@ def test_a_host_that_was_busy_most_of_the_time_leaves_flatness_unknown() -> None
     spread = measure(record.judged(), "ttft_spread_ratio")
 
     assert Verdict.UNKNOWN is spread.verdict
-    assert "the host was busy with other work during 20 of 30 cells" == spread.note
+    assert spread.note.startswith("the host was busy with other work during 20 of 30 cells: ask again")
