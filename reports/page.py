@@ -111,8 +111,10 @@ def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
 
 def _findings(record: Mapping[str, Any]) -> list[str]:
     found = [finding for gate in record["gates"] for finding in gate["findings"]]
+    held = {m["id"] for _, m in _measures(record) if m["verdict"] == "pass"}
     lines = [
         f"{f['measure']} at {f['where']}: expected {_short(f['expected'])}, found {_short(f['found'])}"
+        + (" (within its limit)" if f["measure"] in held else "")
         for f in found[:FINDINGS_SHOWN]
     ]
     more = len(found) - FINDINGS_SHOWN

@@ -72,14 +72,16 @@ def claims(record: Mapping[str, Any]) -> str:
 
 
 def findings(record: Mapping[str, Any]) -> str:
-    """What went wrong under broken claims, with what was expected."""
+    """What went wrong, with what was expected, and whether the claim holds all the same."""
     lines = []
     for gate in record["gates"]:
+        held = {measure["id"] for measure in gate["measures"] if measure["verdict"] == "pass"}
         for finding in gate["findings"][:FINDINGS_SHOWN]:
+            within = " (within its limit)" if finding["measure"] in held else ""
             lines += [
                 f"- `{finding['measure']}` at {_cell(finding['where'])}:",
                 f"  expected {_cell(finding['expected'])},",
-                f"  found {_cell(finding['found'])}.",
+                f"  found {_cell(finding['found'])}{within}.",
             ]
         more = len(gate["findings"]) - FINDINGS_SHOWN
         if more > 0:
