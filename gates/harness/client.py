@@ -28,6 +28,7 @@ from gates.harness.reply import (
 from gates.harness.sse import EventParser
 
 Message = Mapping[str, Any]
+NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
 
 
 class Client:
@@ -50,11 +51,14 @@ class Client:
         self._http = httpx2.Client(base_url=self.base_url, headers=headers, limits=limits, trust_env=False)
 
     def healthy(self, *, timeout_s: float = 5.0) -> bool:
-        """Whether `/health` answers 200 within the time."""
+        """Whether `/health` answers 200 within the time; without such a path, whether `/v1/models` does."""
         try:
-            return self._http.get("/health", timeout=timeout_s).status_code == 200
+            status = self._http.get("/health", timeout=timeout_s).status_code
+            if status in NO_SUCH_PATH:
+                status = self._http.get("/v1/models", timeout=timeout_s).status_code
         except httpx2.HTTPError:
             return False
+        return status == 200
 
     def listening(self) -> bool:
         """Whether a connection can be made at all; a server that hangs still listens."""

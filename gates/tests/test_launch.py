@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -16,6 +18,7 @@ import pytest
 
 from gates.errors import LaunchError, UsageError
 from gates.harness import launch, probe
+from gates.harness.client import Client
 from gates.harness.launch import Attached, Command, Launched
 from gates.tests.conftest import fake_command
 
@@ -125,6 +128,21 @@ def test_an_attached_server_is_looked_at_and_never_stopped(tmp_path: Path) -> No
         assert () == attached.stop()
         assert server.alive()
     assert not attached.alive()
+
+
+@pytest.mark.parametrize("models", [200, 404])
+def test_a_server_without_a_health_path_is_asked_for_its_models(models: int) -> None:
+    class NoHealth(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(models if self.path == "/v1/models" else 404)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoHealth) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Client(f"http://127.0.0.1:{server.server_port}") as client:
+            assert (models == 200) is client.healthy()
+        server.shutdown()
 
 
 def test_memory_is_anonymous_plus_swapped_and_knows_the_children(tmp_path: Path) -> None:
