@@ -7,6 +7,7 @@ report tool's own gate must agree with it. No server; no network once the tool i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -83,7 +84,16 @@ def find_node(folder: RunFolder) -> Node:
 
 
 def install(node: Node) -> None:
-    """Install the pinned tool by its lock file, once for each content of the lock file."""
+    """Install the pinned tool by its lock file, once for each content of that file, one process at a time."""
+    place = os.open(TOOL, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)  # two installations at once would spoil each other
+        _install(node)
+    finally:
+        os.close(place)
+
+
+def _install(node: Node) -> None:
     lock = hashlib.sha256((TOOL / "package-lock.json").read_bytes()).hexdigest()
     mark = TOOL / "node_modules" / ".gates-lock"
     if mark.is_file() and mark.read_text() == lock:
