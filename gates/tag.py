@@ -18,6 +18,7 @@ from gates.harness import provenance, record
 from gates.harness.provenance import Tree
 from gates.harness.record import RunFolder
 from gates.harness.verdict import Verdict
+from gates.profile import Profile
 
 VERSION = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 PROFILE = "release"
@@ -35,7 +36,7 @@ class Wanted:
 
     tree: Tree
     model_sha256: str | None  # None: the model that the run judged, which the tag then names
-    profile_sha256: str
+    profile: Profile
 
 
 def make(version: str, *, model: Path | None, runs: Path, root: Path = provenance.ROOT) -> str:
@@ -47,7 +48,7 @@ def make(version: str, *, model: Path | None, runs: Path, root: Path = provenanc
     if model and not model.is_file():
         raise UsageError(f"there is no model file at {model}; name the released model with --model PATH")
     digest = provenance.digest(model) if model else None
-    wanted = Wanted(provenance.checkout(root), digest, profile.load(PROFILE).sha256)
+    wanted = Wanted(provenance.checkout(root), digest, profile.load(PROFILE))
     allowing = permission(wanted, runs)
     judged = allowing.read_run()["model"]["sha256"]
     text = f"{version}\n\nPass of profile {PROFILE}, run {allowing.path.name}\nmodel sha256 {judged}\n"
@@ -67,9 +68,12 @@ def permission(wanted: Wanted, runs: Path) -> RunFolder:
     near: list[str] = []
     for path in reversed(record.runs(runs)):
         folder = RunFolder(path)
-        if folder.read_run()["profile"] != PROFILE:
-            continue
-        missing = lacks(folder, wanted)
+        try:
+            if folder.read_run()["profile"] != PROFILE:
+                continue
+            missing = lacks(folder, wanted)
+        except UsageError as error:  # a spoiled record allows nothing, and keeps no good one from doing so
+            missing = [str(error)]
         if not missing:
             return folder
         near.append(f"{path.name}: {'; '.join(missing)}")
@@ -104,8 +108,18 @@ def _differences(run: Mapping[str, Any], wanted: Wanted) -> list[str]:
         (not run["tree"]["dirty"], "it judged a checkout with local changes"),
         (model is not None, "it judged a server by --base-url, so its model is not known"),
         (model is None or wanted.model_sha256 in (None, model["sha256"]), "it judged another model"),
-        (run["profile_sha256"] == wanted.profile_sha256, "the profile has changed since"),
-        (run["seed_of_profile"], "it was asked with a seed of its own (--seed)"),
+        (run["profile_sha256"] == wanted.profile.sha256, "the profile has changed since"),
+        (run["settings"] == _tables(wanted.profile), "its recorded settings are not those of the profile"),
+        (set(run["chosen"]) == {gate.name for gate in wanted.profile.gates}, "it left out gates"),
+        (
+            run["seed_of_profile"] and run["seed"] == wanted.profile.seed,
+            "it was asked with a seed of its own (--seed)",
+        ),
         (run["own_server"], "it judged another server than this engine (--server)"),
     ]
     return [text for good, text in checks if not good]
+
+
+def _tables(settings: Profile) -> dict[str, dict[str, object]]:
+    """The profile's tables as a record holds them."""
+    return {name: dict(table) for name, table in settings.tables.items()}

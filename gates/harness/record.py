@@ -6,20 +6,26 @@ what is in a history and how it is judged.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gates.errors import UsageError
+from gates.errors import InfrastructureError, UsageError
 
 SCHEMA = 1
 LATEST = "latest"
+RUN_FIELDS = (  # what judging and tagging read; a record without one of them was not written by a run
+    *("state", "profile", "profile_sha256", "settings", "chosen", "seed", "seed_of_profile", "own_server"),
+    *("tree", "model", "server"),
+)
+VERDICT_FIELDS = ("profile", "verdict", "reasons", "run", "gates")
 
 
 class State(StrEnum):
@@ -91,19 +97,26 @@ class RunFolder:
             record = json.loads(self.run_json.read_bytes())
         except FileNotFoundError:
             raise UsageError(f"{self.path} is not the folder of a run: it has no run.json") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.run_json} is not JSON: {error}") from error
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
             raise UsageError(f"{self.run_json} is not a run record of schema {SCHEMA}")
-        return record
+        return _complete(self.run_json, record, RUN_FIELDS)
 
     def read_verdict(self) -> dict[str, Any]:
         """The content of `verdict.json`; UsageError when the run was never judged."""
         if not self.verdict_json.is_file():
             name = self.path.name
             raise UsageError(f"run {name} has no verdict yet: run `python -m gates judge {name}` first")
-        content: dict[str, Any] = json.loads(self.verdict_json.read_bytes())
-        return content
+        try:
+            content = json.loads(self.verdict_json.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{self.verdict_json} is not JSON ({error}); move it away, then judge the run again"
+            ) from error
+        if not isinstance(content, dict):
+            raise UsageError(f"{self.verdict_json} is not a verdict; move it away, then judge the run again")
+        return _complete(self.verdict_json, content, VERDICT_FIELDS)
 
     def write_run(self, record: Mapping[str, Any]) -> None:
         """Write `run.json`."""
@@ -111,16 +124,20 @@ class RunFolder:
 
 
 def create(root: Path, *, profile: str, commit: str, now: datetime | None = None) -> RunFolder:
-    """A new run folder `<utc>-<profile>-<commit>` below root, with the `latest` link set to it."""
+    """A new run folder `<utc>-<profile>-<commit>` below root, with the `latest` link set to it.
+
+    InfrastructureError where nothing can be written.
+    """
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-    root.mkdir(parents=True, exist_ok=True)
-    path = root / f"{stamp}-{profile}-{commit}"
-    number = 2
-    while path.exists():  # two runs within one second
-        path = root / f"{stamp}.{number}-{profile}-{commit}"
-        number += 1
-    path.mkdir()
-    _link_latest(root, path.name)
+    names = itertools.chain([stamp], (f"{stamp}.{number}" for number in itertools.count(2)))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        path = next(filter(_made, (root / f"{name}-{profile}-{commit}" for name in names)))
+        _link_latest(root, path.name)
+    except OSError as error:
+        raise InfrastructureError(
+            f"no run folder can be made in {root}: {error.strerror}; name another place with --runs"
+        ) from error
     return RunFolder(path)
 
 
@@ -158,6 +175,22 @@ def write_whole(path: Path, content: str) -> None:
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON file whole, indented, in the order given."""
     write_whole(path, json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _made(path: Path) -> bool:
+    """Make this folder; False when it is there already, for another run of the same second."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _complete(path: Path, content: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    absent = [name for name in fields if name not in content]
+    if absent:
+        raise UsageError(f"{path} lacks {', '.join(absent)}: it is damaged or was edited")
+    return content
 
 
 def _link_latest(root: Path, name: str) -> None:

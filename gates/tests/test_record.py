@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.errors import UsageError
+from gates.errors import InfrastructureError, UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
 
@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 30, 9, 25, 0, tzinfo=UTC)
 
 def make(root: Path, *, profile: str = "ci") -> RunFolder:
     folder = record.create(root, profile=profile, commit="1af82ad", now=NOW)
-    folder.write_run({"state": "finished"})
+    folder.write_run(dict.fromkeys(record.RUN_FIELDS))
     return folder
 
 
@@ -56,13 +56,29 @@ def test_an_unknown_run_is_answered_with_the_newest(tmp_path: Path) -> None:
         record.find(tmp_path, "x")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}', '{"schema": 1}', "[" * 100_000])
 def test_a_spoiled_run_record_is_refused(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path)
     folder.run_json.write_text(text)
 
     with pytest.raises(UsageError, match=r"run\.json"):
         folder.read_run()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
+def test_a_spoiled_verdict_is_refused(tmp_path: Path, text: str) -> None:
+    folder = make(tmp_path)
+    folder.verdict_json.write_text(text)
+
+    with pytest.raises(UsageError, match=r"verdict\.json"):
+        folder.read_verdict()
+
+
+def test_where_nothing_can_be_written_the_run_ends_with_one_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(InfrastructureError, match="name another place with --runs"):
+        make(tmp_path / "file")
 
 
 def test_a_folder_without_a_record_is_no_run(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ def test_without_a_model_the_tag_names_the_one_that_was_judged(
         pytest.param({"model": None}, "its model is not known", id="by_address"),
         pytest.param({"profile_sha256": "0" * 64}, "the profile has changed since", id="other_profile"),
         pytest.param({"seed_of_profile": False}, "a seed of its own", id="own_seed"),
+        pytest.param({"seed": 8}, "a seed of its own", id="edited_seed"),
+        pytest.param({"chosen": []}, "it left out gates", id="edited_choice"),
+        pytest.param(
+            {"settings": echo_tables(min_right_ratio=0.1)}, "not those of the profile", id="edited_limits"
+        ),
         pytest.param({"own_server": False}, "another server than this engine", id="other_server"),
         pytest.param({"leftover": ["process 7 (x)"]}, "its verdict is fail", id="leftover"),
     ],
@@ -173,6 +178,17 @@ def test_an_older_pass_allows_it_after_a_newer_run_of_another_profile(
     make_run(tmp_path / "runs", echo_profile, second=2)
 
     assert folder.path.name == try_tag()
+
+
+@pytest.mark.parametrize("name", ["run.json", "verdict.json"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
+def test_a_spoiled_record_allows_nothing_and_keeps_no_good_one_from_it(
+    released: MakeRun, try_tag: Callable[..., str], name: str, text: str
+) -> None:
+    good = released(second=1)
+    (released(second=2).path / name).write_text(text)
+
+    assert good.path.name == try_tag()
 
 
 def test_without_any_run_the_answer_says_how_to_make_one(try_tag: Callable[..., str]) -> None:
