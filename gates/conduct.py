@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from gates import registry
-from gates.errors import DriveStopped
+from gates.errors import CheckError, DriveStopped
 from gates.harness import baseline, history, probe, room
 from gates.harness.client import Client
-from gates.harness.history import History
+from gates.harness.history import Event, History
 from gates.harness.launch import Server
 from gates.harness.record import RunFolder, State, write_whole
 from gates.harness.reply import ClientError
@@ -120,13 +120,20 @@ def _keep_metrics(client: Client, path: Path) -> None:
 
 
 def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVerdict:
-    """The verdict of one gate from its recorded history, and the baseline that the run adopted."""
+    """The verdict of one gate from its recorded history, and the baseline that the run adopted.
+
+    A history with a damaged line proves nothing, so every measure of its gate is unknown.
+    """
     path = folder.history(spec.name)
-    events = history.read(path)
+    events: list[Event] = []
     try:
+        events = history.read(path)
         judgement = room.judge(room.load(spec), events, settings, baseline.of_run(folder))
     except ImportError as error:
         note = f"the gate cannot be imported ({error})"
+        judgement = Judgement(unmeasured(settings, [measure.id for measure in spec.measures], note))
+    except CheckError as error:
+        note = f"the record is damaged ({error})"
         judgement = Judgement(unmeasured(settings, [measure.id for measure in spec.measures], note))
     return GateVerdict(
         name=spec.name,

@@ -81,7 +81,7 @@ def chosen(request: Request) -> list[GateSpec]:
 
 def model_path(request: Request) -> Path | None:
     """The model file to serve, or None for a server that already runs; UsageError when it is not there."""
-    if request.base_url:
+    if request.base_url is not None:
         if request.model or request.server:
             raise UsageError("--base-url names a server that already runs: leave out --model and --server")
         _check_address(request.base_url)

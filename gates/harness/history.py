@@ -145,18 +145,23 @@ def notes(events: Sequence[Event], what: str) -> Iterator[Event]:
 
 def _parsed(path: Path, number: int, line: bytes) -> Event:
     try:
-        raw = json.loads(line)
+        raw = json.loads(line, parse_constant=_refuse_constant)
         kind = raw.pop("kind")
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
         head = {name: raw.pop(name) for name in ("op", "t_s", "client", "what")}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckError(f"{path}, line {number}: not a history event ({error})") from error
-    return Event(
-        op=int(head["op"]),
-        t_s=float(head["t_s"]),
-        kind=cast(EventKind, kind),
-        client=int(head["client"]),
-        what=str(head["what"]),
-        fields=raw,
-    )
+        return Event(
+            op=int(head["op"]),
+            t_s=float(head["t_s"]),
+            kind=cast(EventKind, kind),
+            client=int(head["client"]),
+            what=str(head["what"]),
+            fields=raw,
+        )
+    except (ValueError, LookupError, AttributeError, TypeError, OverflowError, RecursionError) as error:
+        raise CheckError(f"{path.name}, line {number}: not a history event ({error})") from error
+
+
+def _refuse_constant(name: str) -> object:
+    """The writer never writes these."""
+    raise ValueError(f"{name} is not JSON")

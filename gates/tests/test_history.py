@@ -88,7 +88,17 @@ def test_a_spoiled_line_before_the_end_is_an_error_that_names_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b"7", b'{"op": 1}', b'{"op":0,"t_s":0,"kind":"maybe","client":0,"what":"x"}']
+    "line",
+    [
+        b"[]",
+        b"7",
+        b"[" * 100_000,
+        b'{"op": 1}',
+        b'{"op":0,"t_s":0,"kind":"maybe","client":0,"what":"x"}',
+        b'{"op":"x","t_s":0,"kind":"ok","client":0,"what":"x"}',
+        b'{"op":1e999,"t_s":0,"kind":"ok","client":0,"what":"x"}',
+        b'{"op":0,"t_s":NaN,"kind":"ok","client":0,"what":"x"}',
+    ],
 )
 def test_json_that_is_no_event_is_an_error(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "h.jsonl").write_bytes(line + b"\n")

@@ -338,6 +338,16 @@ def test_a_run_of_another_registry_is_sent_to_its_own_commit(echo_profile: Profi
     assert "[run] budget_minutes: missing key" in str(error.value)
 
 
+def test_a_history_with_a_damaged_line_is_judged_unknown(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    history = folder.history("echo")
+    history.write_bytes(history.read_bytes().replace(b'"kind"', b'"kinb"', 1))
+    again = judge.judge(folder)
+
+    assert "unknown" == again.content["verdict"]
+    assert "the record is damaged (history.jsonl, line 1: not a history event" in again.content["reasons"][0]
+
+
 def test_a_run_that_was_killed_is_judged_unknown(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
     folder.write_run(folder.read_run() | {"state": "running", "leftover": None})
