@@ -122,6 +122,12 @@ class StreamedReply:
         chunk = json_object(data.encode())
         if "error" in chunk:
             raise refusal(200, chunk)
+        try:
+            self._take_chunk(chunk, now)
+        except (AttributeError, TypeError, ValueError, LookupError) as error:
+            raise Malformed(f"not a chunk of a stream: {error!r} in {_short(chunk)}") from error
+
+    def _take_chunk(self, chunk: Mapping[str, Any], now: float) -> None:
         self.model = str(chunk.get("model") or self.model)
         if isinstance(chunk.get("usage"), dict):
             self.usage = usage_of(chunk)
@@ -138,8 +144,8 @@ class StreamedReply:
         calls = delta.get("tool_calls") or []
         if content or reasoning or calls:
             self.fragment_s.append(now)
-        self.text.append(content)
-        self.reasoning.append(reasoning)
+        self.text.append(_text(content))
+        self.reasoning.append(_text(reasoning))
         for call in calls:
             self._take_call(call)
         self.token_ids += choice.get("token_ids") or []
@@ -181,8 +187,8 @@ def whole_reply(body: Mapping[str, Any], seconds: float) -> Reply:
         message = choice["message"]
         calls = [_flat_call(call) for call in message.get("tool_calls") or []]
         return Reply(
-            text=message.get("content") or "",
-            reasoning=message.get("reasoning_content") or "",
+            text=_text(message.get("content") or ""),
+            reasoning=_text(message.get("reasoning_content") or ""),
             finish_reason=str(choice["finish_reason"]),
             usage=usage_of(body),
             seconds=seconds,
@@ -192,20 +198,32 @@ def whole_reply(body: Mapping[str, Any], seconds: float) -> Reply:
             timings=body.get("timings") or NOTHING,
             model=str(body.get("model") or ""),
         )
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise Malformed(f"not a chat.completion object: {error!r} in {_short(body)}") from error
 
 
 def usage_of(body: Mapping[str, Any]) -> Usage:
-    """The token counts of a reply or of its last chunk."""
+    """The token counts of a reply or of its last chunk; TypeError for counts that are no whole numbers."""
     usage = body.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
-        cached_tokens=details.get("cached_tokens"),
-        total_tokens=usage.get("total_tokens"),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")),
+        total_tokens=_count(usage.get("total_tokens")),
     )
+
+
+def _count(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"a token count is {_short(value)}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"a text is {type(value).__name__}")
 
 
 def _flat_call(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,8 +231,10 @@ def _flat_call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": call.get("id", ""), "name": function["name"], "arguments": function["arguments"]}
 
 
-def model_of(entry: Mapping[str, Any]) -> Model:
-    """One entry of the list of models; its context size under any of the three usual names."""
+def model_of(entry: object) -> Model:
+    """One entry of the list of models; its context size under any of the three usual names; Malformed."""
+    if not isinstance(entry, dict):
+        raise Malformed(f"/v1/models lists {_short(entry)}, not an object")
     sizes = (entry.get(name) for name in ("context_length", "max_model_len", "context_window"))
     return Model(str(entry.get("id", "")), next((size for size in sizes if isinstance(size, int)), None))
 
@@ -222,12 +242,16 @@ def model_of(entry: Mapping[str, Any]) -> Model:
 def json_object(content: bytes) -> Mapping[str, Any]:
     """The JSON object in these bytes; raises Malformed."""
     try:
-        body = json.loads(content)
-    except ValueError as error:
+        body = json.loads(content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {_short(content)}") from error
     if not isinstance(body, dict):
         raise Malformed(f"JSON, but not an object: {_short(body)}")
     return body
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
 
 
 def raise_for_status(status: int, content: bytes) -> None:

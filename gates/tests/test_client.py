@@ -21,6 +21,7 @@ from gates.harness.reply import (
     Refused,
     StreamedReply,
     Usage,
+    model_of,
     whole_reply,
 )
 from gates.tests.fake_server import FakeServer
@@ -92,6 +93,31 @@ def test_a_stream_without_its_end_keeps_what_had_come() -> None:
 def test_an_answer_in_another_form_is_malformed() -> None:
     with fake("malformed") as client, pytest.raises(Malformed, match=r"not a chat\.completion"):
         client.chat(ASK, max_tokens=8, stream=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"choices": [1]}',
+        '{"choices": "abc"}',
+        '{"choices": 5}',
+        '{"choices": [{"delta": {"content": 7}}]}',
+        '{"choices": [{"delta": {"tool_calls": [{"index": "x"}]}}]}',
+        '{"choices": [{"delta": {}, "token_ids": 5}]}',
+        '{"usage": {"prompt_tokens": "12"}}',
+        '{"usage": {"prompt_tokens_details": [1]}}',
+        '{"usage": {"prompt_tokens": NaN}}',
+        "[" * 100_000,
+    ],
+)
+def test_a_chunk_of_another_form_is_malformed(data: str) -> None:
+    with pytest.raises(Malformed):
+        StreamedReply().take(data, 0.0)
+
+
+def test_a_list_of_models_of_another_form_is_malformed() -> None:
+    with pytest.raises(Malformed, match="/v1/models lists 1"):
+        model_of(1)
 
 
 def test_models_and_health_are_read() -> None:
