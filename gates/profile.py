@@ -34,9 +34,9 @@ RUN_KEYS = (
 )
 SERVER_KEYS = (
     Key("context_tokens", "count"),
-    Key("start_seconds", "number"),
-    Key("stop_seconds", "number"),
-    Key("request_seconds", "number"),
+    Key("start_seconds", "positive"),
+    Key("stop_seconds", "positive"),
+    Key("request_seconds", "positive"),
 )
 
 
@@ -187,6 +187,7 @@ DESCRIPTIONS: Mapping[Kind, str] = {
     "count": "a whole number from 0",
     "counts": "a list of whole numbers from 0",
     "number": "a number",
+    "positive": "a number above 0",
     "numbers": "a list of numbers",
     "ratio": "a number from 0 to 1",
     "ratios": "a list of numbers from 0 to 1",
@@ -211,4 +212,8 @@ def fits(kind: Kind, value: object) -> bool:
         return isinstance(value, int) and value >= 0
     if kind == "ratio":
         return 0 <= value <= 1
-    return math.isfinite(value)
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+    return finite and (kind != "positive" or value > 0)

@@ -14,7 +14,9 @@ from typing import Literal
 Better = Literal["higher", "lower"]
 Severity = Literal["blocker", "critical", "normal", "minor"]
 Cost = Literal["cheap", "medium", "dear"]
-Kind = Literal["count", "counts", "number", "numbers", "ratio", "ratios", "text", "texts", "switch"]
+Kind = Literal[
+    "count", "counts", "number", "numbers", "ratio", "ratios", "text", "texts", "switch", "positive"
+]
 
 SIGNS: Mapping[Better, str] = {"higher": ">=", "lower": "<="}  # how a value stands to its limit
 COST_ORDER: tuple[Cost, ...] = ("cheap", "medium", "dear")
@@ -66,7 +68,7 @@ class GateSpec:
     def all_keys(self) -> tuple[Key, ...]:
         """Every key that this gate's table must have: own keys, one limit a measure, the time budget."""
         limits = tuple(Key(measure.limit_key, "number") for measure in self.measures)
-        return (*self.keys, *limits, Key("budget_minutes", "number"))
+        return (*self.keys, *limits, Key("budget_minutes", "positive"))
 
     def measure(self, measure_id: str) -> MeasureSpec:
         """The measure with this id; KeyError if the gate does not have it."""

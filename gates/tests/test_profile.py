@@ -97,6 +97,9 @@ def test_every_setting_of_a_gate_is_read_by_its_room() -> None:
             "run", "gates", ["ecko"], "unknown gate 'ecko' (did you mean 'echo'?)", id="unknown_gate"
         ),
         pytest.param("run", "model", "mine", "found 'mine', allowed: embedded, given", id="unknown_model"),
+        pytest.param("echo", "budget_minutes", 0, "found 0, allowed: a number above 0", id="no_time"),
+        pytest.param("server", "request_seconds", -1, "found -1, allowed: a number above 0", id="less_time"),
+        pytest.param("echo", "min_right_ratio", 10**400, "allowed: a number", id="no_float"),
         pytest.param(
             "server", "start_seconds", "1", "[server] start_seconds: found '1'", id="text_for_number"
         ),
