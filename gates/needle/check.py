@@ -134,7 +134,8 @@ class _Judge:
     def times(self) -> list[Measure]:
         """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
         firsts = self.final(FIRST)
-        errors = _known(firsts, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
+        settled = [case for case in firsts if not self.gap or self._went_on(case)]
+        errors = _known(settled, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
         timed = [case for case in firsts if case.what == "recall"]
         quiet = [case for case in timed if self._undisturbed(case)]
         tiers = _tiers(quiet) if 2 * len(quiet) >= len(timed) else []
@@ -163,6 +164,13 @@ class _Judge:
                 note=_slope_note(far) if tiers else busy,
             ),
         ]
+
+    def _went_on(self, first: Case) -> bool:
+        """Whether the conversation was continued; before that, a text of a wrong length is asked again."""
+        return any(
+            case.cell == first.cell and case.get("attempt") == first.get("attempt") and not case.first
+            for case in self.cases
+        )
 
     def _undisturbed(self, case: Case) -> bool:
         """Whether the host left the server alone during this cell, as far as anyone can tell."""

@@ -236,6 +236,16 @@ def test_length_and_cache_are_those_of_the_last_attempt() -> None:
     assert 0.0 == measure(record.judged(), "length_error_ratio").value
 
 
+def test_a_wrong_length_that_was_to_be_asked_again_fails_nothing_when_the_record_stops() -> None:
+    record = Record("recall", "recall")
+    record.cell(0)
+    record.turn("recall", 1, statement("otter", CODES[0]), prompt_tokens=900)
+    assert Verdict.UNKNOWN is measure(record.judged(), "length_error_ratio").verdict
+
+    record.turn("order", 1, ROW)
+    assert Verdict.FAIL is measure(record.judged(), "length_error_ratio").verdict
+
+
 def test_counts_are_pooled_with_those_of_the_baseline() -> None:
     baseline = Baseline({"needle.pooled_cells_count": 100.0, "needle.pooled_failures_count": 1.0}, {})
 
