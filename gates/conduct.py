@@ -89,8 +89,8 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
     deadline = server.number("request_seconds")
     budget_s = settings.number("budget_minutes") * 60
     with Client(drive.server.base_url, deadline_s=deadline, api_key=drive.api_key) as client:
-        if not client.healthy(timeout_s=HEALTH_S):
-            record.note(STUCK, message=f"/health did not answer within {HEALTH_S:g} s before it began")
+        if not client.ready(within_s=HEALTH_S):
+            record.note(STUCK, message=f"/health was not good within {HEALTH_S:g} s before it began")
             return
         rig = Rig(
             client=client,

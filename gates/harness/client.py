@@ -28,6 +28,8 @@ from gates.harness.reply import (
 from gates.harness.sse import EventParser
 
 Message = Mapping[str, Any]
+LOADING = 503
+POLL_S = 0.2
 NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
 
 
@@ -52,13 +54,23 @@ class Client:
 
     def healthy(self, *, timeout_s: float = 5.0) -> bool:
         """Whether `/health` answers 200 within the time; without such a path, whether `/v1/models` does."""
+        return self._health(timeout_s) == 200
+
+    def ready(self, *, within_s: float) -> bool:
+        """The same, but a server that says 503 (it loads, or is full) is asked again within the time."""
+        end = self._clock() + within_s
+        while (status := self._health(max(POLL_S, end - self._clock()))) == LOADING and self._clock() < end:
+            time.sleep(POLL_S)
+        return status == 200
+
+    def _health(self, timeout_s: float) -> int | None:
         try:
             status = self._http.get("/health", timeout=timeout_s).status_code
             if status in NO_SUCH_PATH:
                 status = self._http.get("/v1/models", timeout=timeout_s).status_code
         except httpx2.HTTPError:
-            return False
-        return status == 200
+            return None
+        return status
 
     def listening(self) -> bool:
         """Whether a connection can be made at all; a server that hangs still listens."""

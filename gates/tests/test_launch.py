@@ -145,6 +145,20 @@ def test_a_server_without_a_health_path_is_asked_for_its_models(models: int) -> 
         server.shutdown()
 
 
+def test_a_server_that_still_loads_is_waited_for() -> None:
+    words = fake_command("slow_start").filled(model=None, port=(port := launch.free_port()), context_tokens=1)
+    process = subprocess.Popen(words)
+    try:
+        with Client(f"http://127.0.0.1:{port}") as client:
+            while not client.listening():
+                time.sleep(0.01)
+            assert not client.ready(within_s=0.0)
+            assert client.ready(within_s=20.0)
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_memory_is_anonymous_plus_swapped_and_knows_the_children(tmp_path: Path) -> None:
     proc = tmp_path / "proc" / str(os.getpid())
     proc.mkdir(parents=True)

@@ -225,7 +225,7 @@ class Stub:
         pytest.param(
             False, "the server died before the gate had finished (before this gate began)", id="dead"
         ),
-        pytest.param(True, "/health did not answer within 30 s before it began", id="wedged"),
+        pytest.param(True, "/health was not good within 30 s before it began", id="wedged"),
     ],
 )
 def test_a_gate_after_the_death_of_the_server_is_unknown_and_asks_nothing(
