@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -186,3 +188,23 @@ def test_a_file_with_a_wrong_vocabulary_key_is_refused_by_it(
 
     with pytest.raises(ModelFileError, match=rf"tokenizer\.ggml\.{key} {message}"):
         Tokenizer.from_gguf(spoiled)
+
+
+def test_a_long_text_leaves_other_threads_running() -> None:
+    tokenizer, gaps, done = small(), [0.0], threading.Event()
+
+    def tick() -> None:
+        last = time.monotonic()
+        while not done.wait(0.001):
+            now = time.monotonic()
+            gaps[0], last = max(gaps[0], now - last), now
+
+    other = threading.Thread(target=tick)
+    other.start()
+    start = time.monotonic()
+    tokenizer.encode("a" * 1_000_000)
+    seconds = time.monotonic() - start
+    done.set()
+    other.join()
+
+    assert gaps[0] < seconds / 2
