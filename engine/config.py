@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import SettingError
+from engine.errors import SettingError, shown
 
 PREFIX = "SPARKGATE_"
 ALIASES = {"DS4_SERVER_DEFAULT_TEMP": "server.default_temperature"}  # what users of ds4 have in their scripts
@@ -120,10 +121,18 @@ def embedded_model() -> Path:
 
 def model_path(settings: Settings) -> Path:
     """The model file to load, which must exist; raises SettingError otherwise."""
-    path = Path(settings.model).expanduser() if settings.model else embedded_model()
-    if not path.is_file():
-        hint = "give a path to a GGUF file" if settings.model else f"give one with --model or {PREFIX}MODEL"
-        raise SettingError(f"model file {path} does not exist; {hint}")
+    named = settings.model or str(embedded_model())
+    hint = "give a path to a GGUF file" if settings.model else f"give one with --model or {PREFIX}MODEL"
+    try:
+        path = Path(named).expanduser()
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        raise SettingError(f"model file {named} does not exist; {hint}") from None
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, too long a name, an unknown user
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise SettingError(f"model file {shown(named)} cannot be used: {reason}; {hint}") from None
+    if not regular:
+        raise SettingError(f"model file {path} is not a regular file; {hint}")
     return path
 
 
@@ -180,8 +189,8 @@ def _convert(key: str, value: object, origin: str) -> Any:
     parsers: dict[type, Callable[[object], object]] = {int: _integer, float: _number, str: _string}
     try:
         converted = parsers[kind](value)
-    except (TypeError, ValueError):
-        raise SettingError(f"{key} in {origin} is {value!r}; allowed is {_allowed(key, kind)}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{key} in {origin} is {shown(value)}; allowed is {_allowed(key, kind)}") from None
     low, high = _BOUNDS.get(key, (float("-inf"), float("inf")))
     if isinstance(converted, int | float) and not low <= converted <= high:
         raise SettingError(f"{key} in {origin} is {value!r}; allowed is {_allowed(key, kind)}")

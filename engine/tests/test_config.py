@@ -78,6 +78,32 @@ def test_a_missing_model_is_named_with_what_to_do(tmp_path: Path) -> None:
         model_path(Settings(model=str(tmp_path / "none.gguf")))
 
 
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        pytest.param(".", "is not a regular file", id="folder"),
+        pytest.param("/dev/null", "is not a regular file", id="device"),
+        pytest.param("a" * 5000, "File name too long", id="long"),
+        pytest.param("a\0b", "cannot be used", id="nul"),
+        pytest.param("~no-such-user/x", "cannot be used", id="unknown_user"),
+    ],
+)
+def test_what_can_be_no_model_file_is_named_in_a_short_message(model: str, found: str) -> None:
+    with pytest.raises(SettingError, match="give a path to a GGUF file") as error:
+        model_path(Settings(model=model))
+
+    assert found in str(error.value)
+    assert len(str(error.value)) < 250
+
+
+def test_a_number_beyond_all_floats_is_refused_by_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[server]\ngrace_s = 1{'0' * 400}\n")
+
+    with pytest.raises(SettingError, match=r"server\.grace_s in .* is a very large number; allowed"):
+        load(command_line={}, environment={}, file=file)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_a_public_address_needs_a_key(host: str) -> None:
     with pytest.raises(SettingError, match="SPARKGATE_API_KEY"):
