@@ -145,15 +145,17 @@ def test_a_server_without_a_health_path_is_asked_for_its_models(models: int) -> 
         server.shutdown()
 
 
-def test_a_server_that_still_loads_is_waited_for() -> None:
-    words = fake_command("slow_start").filled(model=None, port=(port := launch.free_port()), context_tokens=1)
+@pytest.mark.parametrize(
+    ("fault", "within_s", "ready"), [("slow_start", 20, True), ("never_healthy", 0.5, False)]
+)
+def test_a_server_that_still_loads_is_waited_for(fault: str, within_s: float, ready: bool) -> None:
+    words = fake_command(fault).filled(model=None, port=(port := launch.free_port()), context_tokens=1)
     process = subprocess.Popen(words)
     try:
         with Client(f"http://127.0.0.1:{port}") as client:
             while not client.listening():
                 time.sleep(0.01)
-            assert not client.ready(within_s=0.0)
-            assert client.ready(within_s=20.0)
+            assert ready is client.ready(within_s=within_s)
     finally:
         process.kill()
         process.wait()
