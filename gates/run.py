@@ -154,7 +154,8 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
     """Start the server, drive every gate through pytest, end the server; adds to the record."""
     request, folder = job.request, job.folder
     counts = f"profile {request.profile.name}, {len(job.gates)} gate(s)"
-    board.say(f"run {folder.path.name}: {counts}, starting the server")
+    first = "looking for the server" if request.base_url else "starting the server"
+    board.say(f"run {folder.path.name}: {counts}, {first}")
     with _server(job) as server:
         found["served_models"] = _loaded_models(server, request.api_key)
         drive = Drive(request.profile, folder, server, found["seed"], request.data, request.api_key)
