@@ -6,6 +6,7 @@ Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,10 @@ app = App(
 data = App(name="data", help="The public question sets: which files, where from, how to get them.")
 app.command(data)
 
+# What the host says of a disk that is full, broken or not ours to write.
+NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
+NO_PLACE_HINT = "make room or mend its rights, then judge what was recorded: python -m gates judge latest"
+
 Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate or release.")]
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
 
@@ -43,6 +48,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except OSError as error:
+        if error.errno not in NO_PLACE:
+            console.print_exception()
+        else:
+            _say_error(InfrastructureError(f"{error}; {NO_PLACE_HINT}"), console)
+        return ExitCode.INFRASTRUCTURE
     except Exception:  # a fault of the harness must never look like a broken claim, whose exit code is 1
         console.print_exception()
         return ExitCode.INFRASTRUCTURE

@@ -7,6 +7,7 @@ line that a kill -9 tore. Knows nothing of what is asked or how it is judged.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -118,7 +119,7 @@ class History:
             json.dumps(line, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
         )
         if os.write(self._file, data) != len(data):
-            raise OSError(f"short write to {self.path}: is the disk full?")
+            raise OSError(errno.ENOSPC, "a line was cut: is the disk full?", str(self.path))
         os.fsync(self._file)
 
 

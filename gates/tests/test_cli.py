@@ -58,6 +58,20 @@ def test_wrong_usage_is_one_message_and_exit_2(
     assert "Traceback" not in said
 
 
+def test_a_full_disk_is_one_message_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "run.json")
+
+    monkeypatch.setattr(planning, "show", full)
+
+    assert ExitCode.INFRASTRUCTURE == cli.main(["plan"])
+    said = capsys.readouterr().err
+    assert "No space left on device: 'run.json'; make room" in said
+    assert "Traceback" not in said
+
+
 def test_a_bug_of_the_harness_never_looks_like_a_broken_claim(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
