@@ -18,10 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import psutil
 
 from gates.errors import LaunchError, UsageError
+from gates.harness import probe
 from gates.harness.client import Client
 
 HOST = "127.0.0.1"
@@ -76,7 +78,8 @@ class Attached:
 
     def __init__(self, base_url: str) -> None:
         self.base_url = base_url
-        self.pid: int | None = None
+        place = urlsplit(base_url)
+        self.pid: int | None = probe.listener(place.hostname or "", place.port or 80)
 
     def alive(self) -> bool:
         """Whether something still listens there."""

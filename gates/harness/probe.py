@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -57,6 +59,18 @@ def busy_elsewhere_s(pid: int, *, own_s: float) -> float | None:
     names = ("user", "nice", "system", "irq", "softirq", "steal")
     used = sum(getattr(whole, name, 0.0) for name in names)
     return float(used - own_s - sum(member.user + member.system for member in family))
+
+
+def listener(host: str, port: int) -> int | None:
+    """The process that listens on this port of this host; None elsewhere or where the system hides it."""
+    if host not in LOOPBACK:
+        return None
+    try:
+        found = psutil.net_connections("tcp")
+    except psutil.Error:
+        return None
+    pids = {open_.pid for open_ in found if open_.status == psutil.CONN_LISTEN and getattr(open_.laddr, "port", None) == port}
+    return next((pid for pid in sorted(filter(None, pids)) if pid != os.getpid()), None)
 
 
 def host() -> Mapping[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import psutil
@@ -45,3 +47,17 @@ def test_a_living_process_holds_memory() -> None:
     held = probe.memory(os.getpid())
 
     assert held is None or held.held_bytes > 1 << 20
+
+
+def test_a_server_on_this_host_is_found_by_its_port_and_none_elsewhere() -> None:
+    code = (
+        "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
+        "print(s.getsockname()[1], flush=True); time.sleep(30)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as listening:
+        assert listening.stdout is not None
+        port = int(listening.stdout.readline())
+        here, there = probe.listener("127.0.0.1", port), probe.listener("192.0.2.1", port)
+        listening.kill()
+
+    assert (listening.pid, None) == (here, there)
