@@ -69,7 +69,8 @@ def listener(host: str, port: int) -> int | None:
         found = psutil.net_connections("tcp")
     except psutil.Error:
         return None
-    pids = {open_.pid for open_ in found if open_.status == psutil.CONN_LISTEN and getattr(open_.laddr, "port", None) == port}
+    ours = [at for at in found if at.status == psutil.CONN_LISTEN and getattr(at.laddr, "port", None) == port]
+    pids = {at.pid for at in ours}
     return next((pid for pid in sorted(filter(None, pids)) if pid != os.getpid()), None)
 
 
