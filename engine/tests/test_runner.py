@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.cache.sequence import SequenceCache
 from engine.errors import ModelFileError
 from engine.kernels.ref.rounding import EXACT, Numerics
-from engine.runner import Runner, Threads
+from engine.runner import Pace, Runner, Threads
 from engine.tests.small import SMALL
 
 LENGTH = 90  # beyond the window, the top-k and the first tiles of every stream of the small model
@@ -172,3 +172,19 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError):
         Runner(path)
+
+
+def test_the_pace_settles_on_the_faster_choice_and_tries_the_other_now_and_then() -> None:
+    pace = Pace(Threads(1, 2))
+    seconds = {1: 1.0, 2: 3.0}
+    chosen = []
+    for step in range(40):
+        if step == 20:
+            seconds = {1: 3.0, 2: 1.0}
+        threads = pace.choose()
+        pace.record(threads, 100, seconds[threads])
+        chosen.append(threads)
+
+    assert [2, 1] == chosen[:2]
+    assert 2 >= chosen[2:20].count(2)
+    assert 2 >= chosen[-10:].count(1)
