@@ -146,6 +146,7 @@ NEEDLE = GateSpec(
         Key("tier_absent_cells", "counts"),
         Key("depths", "ratios"),
         Key("ttft_noise_s", "number"),
+        Key("ttft_noise_ratio", "number"),
         Key("ttft_trim_count", "count"),
         Key("quiet_host_ratio", "ratio"),
     ),

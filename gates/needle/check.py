@@ -140,8 +140,12 @@ class _Judge:
         quiet = [case for case in timed if self._undisturbed(case)]
         tiers = _tiers(quiet) if 2 * len(quiet) >= len(timed) else []
         noise_s, trim = self.settings.number("ttft_noise_s"), self.settings.count("ttft_trim_count")
+        noise_ratio = self.settings.number("ttft_noise_ratio")
         spread = flatness.worst(
-            [(flatness.spread(tier, noise_s=noise_s, trim=trim), tier.tokens) for tier in tiers]
+            [
+                (flatness.spread(tier, noise_s=noise_s, noise_ratio=noise_ratio, trim=trim), tier.tokens)
+                for tier in tiers
+            ]
         )
         slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
         far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]), default=None)

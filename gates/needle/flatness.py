@@ -42,14 +42,15 @@ def scaled(first_token_s: float, *, prompt_tokens: int, tier_tokens: int) -> flo
     return first_token_s * tier_tokens / prompt_tokens
 
 
-def spread(tier: Tier, *, noise_s: float, trim: int) -> float:
+def spread(tier: Tier, *, noise_s: float, trim: int, noise_ratio: float = 0.0) -> float:
     """(slowest - fastest - noise) / median, 0 at least; of eight or more the `trim` outermost are left out.
 
-    `noise_s` is what the host's own scheduling may add to any single time.
+    The noise is what like prompts differ by on the host: the larger of `noise_s` and `noise_ratio` medians.
     """
     times = sorted(timing.first_token_s for timing in tier.timings)
     if len(times) >= TRIM_NEEDS and trim:
         times = times[trim:-trim]
+    noise_s = max(noise_s, noise_ratio * tier.typical_s)
     return max(0.0, times[-1] - times[0] - noise_s) / tier.typical_s
 
 
