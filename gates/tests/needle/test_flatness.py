@@ -31,6 +31,13 @@ def test_spread_is_the_range_over_the_median_less_the_hosts_noise() -> None:
     assert spread(times, noise_s=0.5, trim=0) == pytest.approx(0.0)
 
 
+def test_a_hosts_noise_is_the_larger_of_seconds_and_a_share_of_the_median() -> None:
+    times = tier([2.0, 2.0, 2.0, 3.0])
+
+    assert spread(times, noise_s=0.1, noise_ratio=0.2, trim=0) == pytest.approx(0.3)
+    assert spread(times, noise_s=0.6, noise_ratio=0.2, trim=0) == pytest.approx(0.2)
+
+
 def test_one_hiccup_is_left_out_of_ten_but_not_of_three() -> None:
     assert spread(tier([2.0] * 9 + [9.0]), noise_s=0.0, trim=1) == pytest.approx(0.0)
     assert spread(tier([2.0, 2.0, 9.0]), noise_s=0.0, trim=1) == pytest.approx(3.5)
