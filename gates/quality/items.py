@@ -1,0 +1,135 @@
+"""What is kept of one item that was asked: its reply, its grade, its counts and times, one JSON line each.
+
+Owns the fields and the file form; a reader leaves out a last line that a kill tore.
+Knows no set and no verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from gates.errors import CheckError
+from gates.quality.asking import Arm
+from gates.quality.grading import State
+
+Outcome = Literal["answered", "truncated", "refused", "empty", "fault"]
+ServerRole = Literal["candidate", "baseline", "baseline_again"]
+
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+ROLES: Final[tuple[ServerRole, ...]] = get_args(ServerRole)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRecord:
+    """One item as it was asked of one server in one arm.
+
+    `refused` is an error status or a reply that a filter ended, `fault` no usable reply after all retries.
+    `score` and `correct` are None where there was nothing to grade; an empty or cut reply is graded.
+    """
+
+    set: str
+    arm: Arm
+    item: str  # such as gsm8k/17
+    category: str  # for breakdowns: a subject, a kind
+    cluster: str  # items of one cluster share a context; the item itself where none is shared
+    repeat: int  # from 0
+    server: ServerRole
+    prompt_sha256: str
+    text: str
+    reasoning_length: int  # characters
+    token_ids: tuple[int, ...]  # of the reply; empty where the server does not tell
+    extracted: str
+    state: State
+    note: str
+    score: float | None
+    correct: bool | None
+    outcome: Outcome
+    finish_reason: str  # empty for a fault
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    ttft_s: float | None
+    seconds: float | None
+    retries: int  # tries before the one that counts; each is in the history
+    grader_version: str
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str]:
+        """What tells this record from any other of a run: set, arm, item, repeat, server."""
+        return self.set, self.arm, self.item, self.repeat, self.server
+
+
+_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(ItemRecord))
+
+
+_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    "arm": get_args(Arm),
+    "server": ROLES,
+    "state": get_args(State),
+    "outcome": OUTCOMES,
+}
+
+
+def as_json(record: ItemRecord) -> dict[str, Any]:
+    """The record as plain JSON values."""
+    return {**dataclasses.asdict(record), "token_ids": list(record.token_ids)}
+
+
+def from_json(values: Mapping[str, Any]) -> ItemRecord:
+    """The record of these values; CheckError names what is missing, unknown or of no such kind."""
+    missing, unknown = sorted(_FIELDS - values.keys()), sorted(values.keys() - _FIELDS)
+    if missing or unknown:
+        raise CheckError(f"not the record of an item: it lacks {missing} and has unknown {unknown}")
+    for name, allowed in _ALLOWED.items():
+        if values[name] not in allowed:
+            raise CheckError(f"not the record of an item: {name} is {values[name]!r}, allowed: {allowed}")
+    return ItemRecord(**{**values, "token_ids": tuple(values["token_ids"])})
+
+
+def append(path: Path, records: Iterable[ItemRecord]) -> None:
+    """Write records behind those of a file, on disk when this returns; a torn last line is cut off first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = b"".join(json.dumps(as_json(record), ensure_ascii=False).encode() + b"\n" for record in records)
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> list[ItemRecord]:
+    """All whole records of a file; a torn last line is left out, any other bad line is a CheckError."""
+    lines = path.read_bytes().split(b"\n")
+    lines.pop()  # what follows the last line break: empty, or a line that was never finished
+    return [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def merged(parts: Sequence[Iterable[ItemRecord]]) -> list[ItemRecord]:
+    """The records of several runs of one plan as if one had made them, in an order that no part decides.
+
+    CheckError where two parts hold the same item of the same server with another outcome.
+    """
+    found: dict[tuple[str, str, str, int, str], ItemRecord] = {}
+    for record in (record for part in parts for record in part):
+        before = found.setdefault(record.key, record)
+        if before != record:
+            raise CheckError(
+                f"{record.item} ({record.arm}, {record.server}) stands in two records that differ"
+            )
+    return [found[key] for key in sorted(found)]
+
+
+def _parsed(path: Path, number: int, line: bytes) -> ItemRecord:
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckError(f"{path.name}, line {number}: not the record of an item ({error})") from error
+    except CheckError as error:
+        raise CheckError(f"{path.name}, line {number}: {error}") from error
