@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final, Literal
 
@@ -108,33 +108,56 @@ def _score(pairs: Pairs, drop: float) -> float:
     return difference / math.sqrt(variance)
 
 
-def clustered_limit(drops: Sequence[float], clusters: Sequence[Hashable], *, alpha: float = ALPHA) -> float:
-    """Upper limit of the mean drop where items share a context: errors add up within a cluster.
+@dataclass(frozen=True, slots=True)
+class MeanDrop:
+    """A mean drop with its standard error, which counts what items of one cluster have in common."""
+
+    mean: float
+    error: float
+
+    def limit(self, *, alpha: float = ALPHA) -> float:
+        """Upper one-sided confidence limit."""
+        return self.mean + NormalDist().inv_cdf(1 - alpha) * self.error
+
+    @property
+    def p(self) -> float:
+        """One-sided p of a drop; 1 where nothing dropped."""
+        if self.mean <= 0:
+            return 1.0
+        return NormalDist().cdf(-self.mean / self.error) if self.error > 0 else 0.0
+
+
+def clustered(drops: Sequence[float], clusters: Sequence[Hashable]) -> MeanDrop:
+    """The mean drop where items share a context: deviations add up within a cluster (Miller 2024).
 
     `drops` has one value an item (1 worse, -1 better, 0 same), `clusters` the context of each.
+    Corrected for few clusters by G / (G - 1); with one cluster nothing is known, and the error is infinite.
     """
     if not drops:
-        return 1.0
+        return MeanDrop(0.0, math.inf)
     mean = math.fsum(drops) / len(drops)
     sums: dict[Hashable, float] = {}
     for value, cluster in zip(drops, clusters, strict=True):
         sums[cluster] = sums.get(cluster, 0.0) + value - mean
-    error = math.sqrt(math.fsum(total * total for total in sums.values())) / len(drops)
-    return mean + NormalDist().inv_cdf(1 - alpha) * error
+    if len(sums) == 1:
+        return MeanDrop(mean, math.inf)
+    few = len(sums) / (len(sums) - 1)
+    return MeanDrop(mean, math.sqrt(few * math.fsum(total * total for total in sums.values())) / len(drops))
 
 
 def non_inferiority(
-    pairs: Pairs, *, margin: float, alpha: float = ALPHA, clustered: float | None = None
+    pairs: Pairs, *, margin: float, alpha: float = ALPHA, shared: MeanDrop | None = None
 ) -> NonInferiority:
     """Was it shown that the drop is below the margin? Neither shown nor broken is unknown.
 
-    `clustered` is a second limit from `clustered_limit`; the wider one counts. ValueError for a margin <= 0:
-    where nothing may change, compare replies and not scores.
+    `shared` is the mean drop of items that share contexts: the wider limit and the larger p count.
+    ValueError for a margin <= 0: where nothing may change, compare replies and not scores.
     """
     if margin <= 0:
         raise ValueError(f"the margin is {margin}; a margin is above 0, without one compare the replies")
-    limit = max(drop_limit(pairs, alpha=alpha), -1.0 if clustered is None else clustered)
-    p = mcnemar(pairs.worse, pairs.better)
+    limit, p = drop_limit(pairs, alpha=alpha), mcnemar(pairs.worse, pairs.better)
+    if shared is not None:
+        limit, p = max(limit, shared.limit(alpha=alpha)), max(p, shared.p)
     significant = p <= alpha and pairs.drop > 0
     decision: Decision = "pass" if limit < margin else "fail" if significant else "unknown"
     return NonInferiority(decision, pairs.drop, limit, margin, p, significant)
@@ -151,19 +174,27 @@ def holm(p_values: Mapping[str, float], *, alpha: float = ALPHA) -> frozenset[st
     return frozenset(found)
 
 
-def judge_sets(sets: Mapping[str, tuple[Pairs, float]], *, alpha: float = ALPHA) -> dict[str, NonInferiority]:
-    """The verdicts of several sets, each with its margin; Holm guards the failures, not the passes."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One set to be judged: its pairs, its margin, its level (smaller at an early look), shared contexts."""
+
+    pairs: Pairs
+    margin: float
+    level: float = ALPHA
+    shared: MeanDrop | None = None
+
+
+def judge_trials(trials: Mapping[str, Trial], *, alpha: float = ALPHA) -> dict[str, NonInferiority]:
+    """The verdicts of several sets, each at its level; Holm guards the failures, not the passes."""
     alone = {
-        name: non_inferiority(pairs, margin=margin, alpha=alpha) for name, (pairs, margin) in sets.items()
+        name: non_inferiority(trial.pairs, margin=trial.margin, alpha=trial.level, shared=trial.shared)
+        for name, trial in trials.items()
     }
-    failing = holm({name: verdict.p for name, verdict in alone.items()}, alpha=alpha)
+    p_values = {name: min(1.0, found.p * alpha / trials[name].level) for name, found in alone.items()}
+    failing = holm(p_values, alpha=alpha)
     return {
-        name: _unknown(verdict) if verdict.decision == "fail" and name not in failing else verdict
-        for name, verdict in alone.items()
+        name: replace(found, decision="unknown")
+        if found.decision == "fail" and name not in failing
+        else found
+        for name, found in alone.items()
     }
-
-
-def _unknown(verdict: NonInferiority) -> NonInferiority:
-    return NonInferiority(
-        "unknown", verdict.drop, verdict.limit, verdict.margin, verdict.p, verdict.significant
-    )

@@ -1,4 +1,4 @@
-"""What a paired comparison can see: power, minimum detectable drop, sequential stop, order of the items.
+"""What a paired comparison can see: power, minimum detectable drop, and the order in which items are asked.
 
 Exact sums over the discordant pairs, no approximation.
 Knows nothing of sets and replies; every function is pure.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
-from gates.harness.paired import ALPHA, Decision
+from gates.harness.paired import ALPHA
 
 POWER: Final = 0.8
-LOSS_SHARE: Final = 0.7  # of the discordant pairs, in a build that the sequential test must find
 
 
 def power_of(n: int, drop: float, *, noise: float, alpha: float = ALPHA) -> float:
@@ -98,35 +96,6 @@ def _pmf(k: int, n: int, p: float) -> float:
         return float(k == (n if p >= 1 else 0))
     ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
-
-
-@dataclass(frozen=True, slots=True)
-class Sequential:
-    """Where a sequential test stands after its discordant pairs: unknown means go on."""
-
-    decision: Decision
-    score: float
-    discordant: int
-
-
-def sequential(
-    losses: Iterable[bool], *, share: float = LOSS_SHARE, alpha: float = ALPHA, power: float = POWER
-) -> Sequential:
-    """Wald's sequential test over discordant pairs in their order: even, or `share` of them losses?
-
-    Stops at the first pair that decides. The order must be fixed before (`hashed_order`), and a test of fixed
-    size must never be looked at this way.
-    """
-    to_fail, to_pass = math.log(power / alpha), math.log((1 - power) / (1 - alpha))
-    score, seen = 0.0, 0
-    for loss in losses:
-        seen += 1
-        score += math.log((share if loss else 1 - share) / 0.5)
-        if score >= to_fail:
-            return Sequential("fail", score, seen)
-        if score <= to_pass:
-            return Sequential("pass", score, seen)
-    return Sequential("unknown", score, seen)
 
 
 def hashed_order(names: Iterable[str], *, seed: int) -> list[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gates.errors import CheckError
 from gates.harness import paired
-from gates.harness.paired import Pairs, non_inferiority, pair
+from gates.harness.paired import Pairs, Trial, non_inferiority, pair
 from gates.harness.stats import wilson
 
 RELEASES = 2000  # simulated ones
@@ -121,19 +121,36 @@ def test_a_margin_of_zero_is_refused() -> None:
 
 def test_clusters_of_one_item_have_the_plain_error() -> None:
     drops = [1.0] * 10 + [-1.0] * 4 + [0.0] * 86
-    error = math.sqrt(14 - 6 * 6 / 100) / 100
+    error = math.sqrt(14 - 6 * 6 / 100) / 100 * math.sqrt(100 / 99)
 
     assert 0.06 + NormalDist().inv_cdf(0.95) * error == pytest.approx(
-        paired.clustered_limit(drops, range(100))
+        paired.clustered(drops, range(100)).limit()
     )
 
 
-def test_items_that_fall_together_widen_the_limit() -> None:
+def test_items_that_fall_together_widen_the_limit_and_raise_p() -> None:
     drops = [1.0] * 10 + [0.0] * 90
-    together = paired.clustered_limit(drops, [place // 10 for place in range(100)])
+    together = paired.clustered(drops, [place // 10 for place in range(100)])
+    apart = paired.clustered(drops, range(100))
 
-    assert together > paired.clustered_limit(drops, range(100))
-    assert "unknown" == non_inferiority(Pairs(100, 1, 0, 0), margin=0.1, clustered=0.2).decision
+    assert together.limit() > apart.limit()
+    assert together.p > apart.p
+    assert "fail" == non_inferiority(Pairs(100, 10, 0, 0), margin=0.1, shared=apart).decision
+    assert "unknown" == non_inferiority(Pairs(100, 10, 0, 0), margin=0.1, shared=together).decision
+
+
+def test_one_context_for_all_items_proves_nothing() -> None:
+    alone = paired.clustered([1.0] * 50 + [0.0] * 50, ["one"] * 100)
+
+    assert math.inf == alone.limit()
+    assert "unknown" == non_inferiority(Pairs(100, 50, 0, 0), margin=0.9, shared=alone).decision
+
+
+def test_an_early_look_asks_for_more_than_the_last() -> None:
+    pairs = Pairs(500, 14, 4, 0)
+
+    assert "fail" == paired.judge_trials({"one": Trial(pairs, 0.02)})["one"].decision
+    assert "unknown" == paired.judge_trials({"one": Trial(pairs, 0.02, level=0.005)})["one"].decision
 
 
 def test_holm_asks_more_of_each_name_when_there_are_several() -> None:
@@ -143,11 +160,11 @@ def test_holm_asks_more_of_each_name_when_there_are_several() -> None:
 
 
 def test_holm_turns_a_failure_that_chance_explains_into_unknown() -> None:
-    borderline = (Pairs(500, 14, 5, 0), 0.005)  # p 0.032 alone
-    quiet = (Pairs(500, 0, 0, 0), 0.02)
+    borderline = Trial(Pairs(500, 14, 5, 0), 0.005)  # p 0.032 alone
+    quiet = Trial(Pairs(500, 0, 0, 0), 0.02)
 
-    assert "fail" == paired.judge_sets({"one": borderline})["one"].decision
-    judged = paired.judge_sets({"one": borderline, "two": quiet, "three": quiet})
+    assert "fail" == paired.judge_trials({"one": borderline})["one"].decision
+    judged = paired.judge_trials({"one": borderline, "two": quiet, "three": quiet})
     assert ("unknown", "pass") == (judged["one"].decision, judged["two"].decision)
 
 
