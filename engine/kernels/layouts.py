@@ -1,0 +1,184 @@
+"""Packed weights as the device kernels read them: GGUF blocks taken apart into aligned planes.
+
+Every layout is a permutation of the file's bits, so nothing is lost and nothing is added.  A quad of four
+lanes reads one row of a 256-value block with one 16-byte load each; lane t owns the values 32 s + 8 t + e
+of every 32-value step s, e = 0..7, which is the order of a matrix instruction's operand.
+Works on any device, knows nothing of tensor names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.gguf import quants
+
+SUPER = 256  # values in a block of the 2-bit formats
+STEP = 32  # values in a block of Q8_0, a group of IQ2_XXS and a step of the kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Q8:
+    """Q8_0: value = code * scale of its 32-value block."""
+
+    codes: Tensor  # int8 [..., N, K]
+    scales: Tensor  # float16 [..., N, K / 32]
+
+
+@dataclass(frozen=True, slots=True)
+class IQ2:
+    """IQ2_XXS: lane t's words are codebook bytes of groups 0-3 and 4-7, then 7-bit signs of groups 0-3 and 4-7.
+
+    The top four bits of the last two words hold the scales of groups 2 t and 2 t + 1.
+    """
+
+    words: Tensor  # int32 [..., N, K / 256, 4, 4]
+    scales: Tensor  # float16 [..., N, K / 256]
+
+
+@dataclass(frozen=True, slots=True)
+class Q2:
+    """Q2_K: the four values e = 4 h .. 4 h + 3 of lane t in step s are bits 2 r of the bytes of word (2 s + h) / 4.
+
+    r is (2 s + h) mod 4.  `minors` holds the eight even 16-value sub-blocks, then the odd ones: scale in the
+    low four bits, minimum in the high ones.  value = d * scale * code - dmin * minimum.
+    """
+
+    words: Tensor  # int32 [..., N, K / 256, 4, 4]
+    minors: Tensor  # uint8 [..., N, K / 256, 16]
+    scales: Tensor  # float16 [..., N, K / 256, 2]: d, dmin
+
+
+def split_q8(raw: Tensor) -> Q8:
+    """Planes of Q8_0 bytes [..., N, K / 32 * 34]."""
+    blocks = raw.unflatten(-1, (-1, 34))
+    return Q8(blocks[..., 2:].contiguous().view(torch.int8).flatten(-2), _half(blocks[..., :2]).squeeze(-1))
+
+
+def join_q8(planes: Q8) -> Tensor:
+    """The bytes again."""
+    codes = planes.codes.unflatten(-1, (-1, STEP)).view(torch.uint8)
+    return torch.cat((_bytes(planes.scales.unsqueeze(-1)), codes), -1).flatten(-2)
+
+
+def split_iq2(raw: Tensor) -> IQ2:
+    """Planes of IQ2_XXS bytes [..., N, K / 256 * 66]."""
+    blocks = raw.unflatten(-1, (-1, 66))
+    groups = blocks[..., 2:].unflatten(-1, (8, 8))  # [..., q, 8]
+    books = groups[..., :4].transpose(-1, -2).contiguous()  # [..., t, q]
+    packed = _unsigned(groups[..., 4:].contiguous().view(torch.int32).squeeze(-1))  # [..., q]
+    lanes = torch.arange(4, device=raw.device) * 7
+    signs = (packed.unsqueeze(-2) >> lanes.unsqueeze(-1)) & 127  # [..., t, q]
+    halves = (signs.unflatten(-1, (2, 4)) << lanes).sum(-1)  # [..., t, half]
+    minor = (packed >> 28).unflatten(-1, (4, 2))  # [..., t, 2]: groups 2 t, 2 t + 1
+    words = torch.cat((books.view(torch.int32), _signed(halves | minor << 28)), -1)
+    return IQ2(words, _half(blocks[..., :2]).squeeze(-1))
+
+
+def join_iq2(planes: IQ2) -> Tensor:
+    """The bytes again."""
+    books = planes.words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2)  # [..., q, t]
+    halves = _unsigned(planes.words[..., 2:])  # [..., t, half]
+    shifts = torch.arange(4, device=halves.device) * 7
+    signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)  # [..., q, t]
+    packed = (signs << shifts).sum(-1) | (halves >> 28).flatten(-2) << 28
+    tail = _bytes(_signed(packed).unsqueeze(-1))
+    groups = torch.cat((books, tail), -1).flatten(-2)
+    return torch.cat((_bytes(planes.scales.unsqueeze(-1)), groups), -1).flatten(-2)
+
+
+def split_q2(raw: Tensor) -> Q2:
+    """Planes of Q2_K bytes [..., N, K / 256 * 84]."""
+    blocks = raw.unflatten(-1, (-1, 84))
+    shifts = torch.arange(0, 8, 2, device=raw.device, dtype=torch.uint8)
+    halves = blocks[..., 16:80].unflatten(-1, (2, 1, 32))
+    values = halves >> shifts.unsqueeze(-1) & 3  # [..., 2, 4, 32]: values in order
+    lanes = values.flatten(-3).unflatten(-1, (8, 4, 2, 4))  # [..., s, t, h, byte]
+    ordered = lanes.movedim(-3, -4).flatten(-3, -2).unflatten(-2, (4, 4))  # [..., t, word, r, byte]
+    packed = (ordered << shifts.unsqueeze(-1)).sum(-2, dtype=torch.uint8)
+    minors = blocks[..., :16].unflatten(-1, (8, 2)).transpose(-1, -2).flatten(-2)
+    return Q2(packed.view(torch.int32).squeeze(-1), minors.contiguous(), _half(blocks[..., 80:]))
+
+
+def join_q2(planes: Q2) -> Tensor:
+    """The bytes again."""
+    values = _q2_codes(planes).unflatten(-1, (2, 4, 32))
+    shifts = torch.arange(0, 8, 2, device=values.device, dtype=torch.uint8).unsqueeze(-1)
+    codes = (values << shifts).sum(-2, dtype=torch.uint8).flatten(-2)
+    return torch.cat((_sub_blocks(planes), codes, _bytes(planes.scales)), -1).flatten(-2)
+
+
+def decode_q8(planes: Q8) -> Tensor:
+    """Values, float32 [..., N, K]."""
+    codes = planes.codes.unflatten(-1, (-1, STEP)).float()
+    return (codes * planes.scales.float().unsqueeze(-1)).flatten(-2)
+
+
+def decode_iq2(planes: IQ2) -> Tensor:
+    """Values, float32 [..., N, K]."""
+    device = planes.words.device
+    books = planes.words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2).long()  # [..., q, t]
+    halves = _unsigned(planes.words[..., 2:])
+    shifts = torch.arange(4, device=device) * 7
+    signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)
+    minor = (halves >> 28).flatten(-2).float()  # [..., q]
+    scale = planes.scales.float().unsqueeze(-1) * (0.5 + minor) * 0.25
+    magnitudes = torch.from_numpy(quants.iq2_codewords().copy()).to(device)[books]
+    plus = torch.from_numpy(quants.iq2_signs().copy()).to(device)[signs]
+    return (scale[..., None, None] * magnitudes * plus).flatten(-4)
+
+
+def decode_q2(planes: Q2) -> Tensor:
+    """Values, float32 [..., N, K]."""
+    codes = _q2_codes(planes).unflatten(-1, (16, 16)).float()
+    subs = _sub_blocks(planes)
+    d, dmin = planes.scales.float().unbind(-1)
+    scale, low = d.unsqueeze(-1) * (subs & 15).float(), dmin.unsqueeze(-1) * (subs >> 4).float()
+    return (codes * scale.unsqueeze(-1) - low.unsqueeze(-1)).flatten(-3)
+
+
+def codebook_selectors() -> Tensor:
+    """Codewords as byte selectors, int32 [256]: nibble i is 0, 1, 2 for magnitude 8, 25, 43 of value i."""
+    kinds = torch.from_numpy(quants.iq2_codewords().copy()).long()
+    kinds = (kinds > 8).long() + (kinds > 25).long()
+    return _signed((kinds << torch.arange(0, 32, 4)).sum(-1))
+
+
+def sign_selectors() -> Tensor:
+    """Signs as selector bits, int32 [128]: nibble i is 4 where value i is negative."""
+    minus = (torch.from_numpy(quants.iq2_signs().copy()) < 0).long() * 4
+    return _signed((minus << torch.arange(0, 32, 4)).sum(-1))
+
+
+def _q2_codes(planes: Q2) -> Tensor:
+    """Codes in order, uint8 [..., K / 256, 256]."""
+    shifts = torch.arange(0, 8, 2, device=planes.words.device, dtype=torch.uint8).unsqueeze(-1)
+    parts = (
+        planes.words.contiguous().view(torch.uint8).unflatten(-1, (4, 1, 4)) >> shifts & 3
+    )  # t, word, r, byte
+    return parts.flatten(-3, -2).unflatten(-2, (8, 2)).movedim(-4, -3).flatten(-4)
+
+
+def _sub_blocks(planes: Q2) -> Tensor:
+    """Scale bytes in the order of the values, uint8 [..., K / 256, 16]."""
+    return planes.minors.unflatten(-1, (2, 8)).transpose(-1, -2).flatten(-2)
+
+
+def _half(raw: Tensor) -> Tensor:
+    return raw.contiguous().view(torch.float16)
+
+
+def _bytes(values: Tensor) -> Tensor:
+    return values.contiguous().view(torch.uint8)
+
+
+def _unsigned(words: Tensor) -> Tensor:
+    """int32 bits as int64 0 .. 2^32 - 1."""
+    return words.long() & 0xFFFFFFFF
+
+
+def _signed(words: Tensor) -> Tensor:
+    """The low 32 bits of int64 as int32."""
+    return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
