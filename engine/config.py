@@ -52,6 +52,7 @@ class ServerSettings:
     keepalive_s: float = 5.0
     body_timeout_s: float = 60.0
     grace_s: float = 30.0
+    stall_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "server.keepalive_s": (0.05, 60),
     "server.body_timeout_s": (0.1, 3600),
     "server.grace_s": (0, 3600),
+    "server.stall_s": (1, 86400),
 }
 
 

@@ -27,11 +27,41 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Allowance:
+    """What may come at one position of an answer.
+
+    `forced`: these ids and nothing else; if there are any, the rest does not count.
+    `allowed` [V]: True for ids that may be drawn; None for all.
+    `greedy`: take the likeliest, whatever the request's own sampler says.
+    `reluctant`: an id that, once drawn, is replaced by the likeliest other one, a bounded number of times.
+    """
+
+    forced: tuple[int, ...] = ()
+    allowed: NDArray[np.bool_] | None = None
+    greedy: bool = False
+    reluctant: frozenset[int] = frozenset()
+
+
+class TokenRule(Protocol):
+    """Watches one answer and says what may come next."""
+
+    def next(self, taken: tuple[int, ...]) -> Allowance:
+        """Note the ids just added and say what may follow; first called with none.
+
+        May take long, because it runs beside a step, on one thread at a time.
+        An exception ends the request it belongs to, with its message if it is a RuleError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One generation: prompt ids in, at most `max_tokens` ids out.
 
     `seed` keys the random stream; `stop_ids` end the generation and are not part of it;
     `banned_ids` are never drawn; `reuse` = False neither takes nor leaves a cached prefix.
+    `rule` says token by token what may follow; it belongs to this request alone.
+    `top_logprobs` is how many likely tokens are reported beside each token; None reports none at all.
     """
 
     id: str
@@ -42,6 +72,8 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     banned_ids: tuple[int, ...] = ()
     reuse: bool = True
+    rule: TokenRule | None = field(default=None, compare=False)
+    top_logprobs: int | None = None
 
 
 class FinishReason(Enum):
@@ -118,6 +150,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Committed:
+    """The new ids that became part of an answer, and its end when it is over."""
+
+    tokens: tuple[int, ...]
+    ended: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Seconds and counts of one request, measured by the engine's own clock."""
 
@@ -147,9 +187,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One more token."""
+    """One more token, with its natural-log probability and the likeliest ids, if they were asked for.
+
+    Probabilities are the model's own, before temperature and bounds.  A forced id was not drawn: its is 1.
+    """
 
     token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

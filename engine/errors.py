@@ -3,6 +3,7 @@
 EngineError                 anything the engine reports to a person or a client
 ├── ModelFileError          the model file is wrong, truncated, hostile or of another architecture
 ├── SettingError            a setting from file, environment or command line is wrong
+├── RuleError               an answer can no longer keep to its grammar (HTTP 500, this request only)
 ├── NumericsError           the model produced numbers that cannot be used (HTTP 500, this request only)
 ├── RequestError            the client's request is wrong (HTTP 400)
 │   ├── ContextLengthError  the prompt does not fit the context (HTTP 400)
@@ -48,6 +49,12 @@ class SettingError(EngineError):
     """A setting has a value that is not allowed."""
 
     code = "setting"
+
+
+class RuleError(EngineError):
+    """A request's own rule cannot go on; only that request fails, and the message is for its client."""
+
+    code = "grammar"
 
 
 class NumericsError(EngineError):

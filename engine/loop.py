@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,19 +27,18 @@ from engine.core import (
     EventSink,
     Finished,
     FinishReason,
-    Generated,
     Logits,
     ModelRunner,
     Plan,
     Request,
     Slice,
     Started,
-    Timings,
 )
-from engine.errors import CapacityError, ContextLengthError, NotReadyError, NumericsError
+from engine.errors import CapacityError, ContextLengthError, NotReadyError, NumericsError, RuleError
 from engine.metrics import Metrics
-from engine.sampling import sample
+from engine.sampling import Drawn, draw
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
+from engine.tickets import Ticket
 
 log = logging.getLogger("engine.loop")
 T = TypeVar("T")
@@ -76,38 +76,6 @@ class _State:
         return self.cache.nbytes + frozen
 
 
-@dataclass(slots=True)
-class _Ticket:
-    """What the loop keeps for one request besides its state: where events go and the times to report."""
-
-    request: Request
-    sink: EventSink
-    submitted: float
-    started: float | None = None
-    first: float | None = None
-    cached: int = 0
-    kind: CacheKind = CacheKind.COLD
-    generated: int = 0
-    steps: int = 0
-    rows: int = 0
-
-    def timings(self, now: float) -> Timings:
-        """Durations up to `now`; phases that were not reached last zero seconds."""
-        started = now if self.started is None else self.started
-        first = now if self.first is None else self.first
-        return Timings(
-            prompt_tokens=len(self.request.prompt),
-            cached_tokens=self.cached,
-            generated_tokens=self.generated,
-            queue_s=started - self.submitted,
-            prefill_s=first - started,
-            decode_s=now - first,
-            total_s=now - self.submitted,
-            batch_mean=self.rows / self.steps if self.steps else 0.0,
-            kind=self.kind,
-        )
-
-
 Command = Callable[[], None]
 
 
@@ -115,10 +83,18 @@ class Engine:
     """Runs requests on a runner; every method may be called from any thread.
 
     A sink is called on the engine's thread: Started, then Generated, then one Finished; it must not block.
+    Token rules work on `aside`, beside a step; None makes two threads for them.
+    With `threaded` = False there is no engine thread, and whoever made the engine calls `turn`.
     """
 
     def __init__(
-        self, runner: ModelRunner, limits: SchedulerLimits, *, clock: Callable[[], float] = time.monotonic
+        self,
+        runner: ModelRunner,
+        limits: SchedulerLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        aside: Executor | None = None,
+        threaded: bool = True,
     ) -> None:
         self.limits = limits
         self.metrics = Metrics()
@@ -127,20 +103,29 @@ class Engine:
         self._scheduler = Scheduler(limits)
         self._states: dict[str, _State] = {}
         self._kept: dict[int, _State] = {}
-        self._tickets: dict[str, _Ticket] = {}
+        self._tickets: dict[str, Ticket] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._open = 0  # requests submitted and not finished; guarded by the lock
         self._closing = False
         self._kept_bytes = 0
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._moved = clock()  # when a token was computed or a request ended last, or the first one came
+        self._aside = aside or ThreadPoolExecutor(2, thread_name_prefix="rules")
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True) if threaded else None
+        if self._thread is not None:
+            self._thread.start()
 
     @property
     def accepting(self) -> bool:
         """New requests are taken: it is not closing, and nothing ended its thread."""
         return not self._closing
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds in which no token moved although a request is open; 0 when none is."""
+        with self._lock:
+            return self._clock() - self._moved if self._open else 0.0
 
     def submit(self, request: Request, sink: EventSink) -> None:
         """Queue a request.
@@ -159,9 +144,11 @@ class Engine:
                 raise CapacityError(
                     f"{self._open} requests are running or waiting, which is the limit; try again soon"
                 )
+            if self._open == 0:
+                self._moved = self._clock()
             self._open += 1
         self.metrics.add("requests_started")
-        ticket = _Ticket(request, sink, self._clock())
+        ticket = Ticket(request, sink, self._clock())
         self._inbox.put(lambda: self._accept(ticket))
 
     def cancel(self, request_id: str) -> None:
@@ -186,21 +173,30 @@ class Engine:
         with self._lock:
             self._closing = True
         self._inbox.put(self._stop)
-        self._thread.join()
+        if self._thread is None:
+            self._read_inbox(wait=False)
+        else:
+            self._thread.join()
 
     # --- everything below runs on the engine's thread ---
 
+    def turn(self, *, wait: bool = False) -> bool:
+        """Take in what was asked, then run one step; whether there was nothing to do."""
+        self._read_inbox(wait=wait)
+        if self._stopped:
+            return True
+        plan = self._scheduler.plan()
+        self._execute(plan)
+        return plan.idle
+
     def _run(self) -> None:
         try:
-            plan = Plan()
-            while True:
-                self._read_inbox(wait=plan.idle)
-                if self._stopped:
-                    break
-                plan = self._scheduler.plan()
-                self._execute(plan)
+            idle = True
+            while not self._stopped:
+                idle = self.turn(wait=idle)
         finally:
             self._abandon()
+            self._aside.shutdown(wait=False, cancel_futures=True)
 
     def _read_inbox(self, *, wait: bool) -> None:
         if wait:
@@ -212,9 +208,10 @@ class Engine:
                 return
             command()
 
-    def _accept(self, ticket: _Ticket) -> None:
+    def _accept(self, ticket: Ticket) -> None:
         self._tickets[ticket.request.id] = ticket
         self._scheduler.submit(ticket.request)
+        ticket.consult((), self._aside)
 
     def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:
         ended = self._scheduler.drop(request_id, reason, message)
@@ -262,10 +259,11 @@ class Engine:
         """
         try:
             return work()
-        except Exception:
+        except Exception as error:
             log.exception("event=step_failed sequences=%d", len(sequences))
+            message = _blame(error)
         if len(sequences) == 1:
-            self._drop(sequences[0], FinishReason.FAILED, "the engine failed on this request")
+            self._drop(sequences[0], FinishReason.FAILED, message)
             return None
         for sequence in sequences:
             self._states[sequence] = _State(self._runner.new_cache())
@@ -302,32 +300,29 @@ class Engine:
             ticket.rows += rows
         if piece.anchors:
             self._states[piece.sequence].freeze()
-        try:
-            token = self._draw(piece, ticket, logits) if piece.samples else None
-        except NumericsError as error:
-            log.error("event=bad_logits request=%s error=%s", piece.sequence, error)
-            self._drop(
-                piece.sequence, FinishReason.FAILED, "the model gave unusable numbers for this request"
-            )
-            return
-        ended = self._scheduler.commit(piece, token)
-        if ended is not None:
-            self._finish(ended)
+        drawn = Drawn(())
+        if piece.samples:
+            found = self._attempt(lambda: self._draw(piece, ticket, logits), (piece.sequence,))
+            if found is None:
+                return
+            drawn = found
+        self._moved = self._clock()
+        committed = self._scheduler.commit(piece, tuple(generated.token for generated in drawn.tokens))
+        for generated in drawn.tokens[: len(committed.tokens)]:
+            self._tell(ticket, generated)
+        ticket.generated += len(committed.tokens)
+        self.metrics.add("tokens_decoded", len(committed.tokens))
+        if committed.ended is not None:
+            self._finish(committed.ended)
+        elif committed.tokens:
+            ticket.consult(committed.tokens, self._aside)
 
-    def _draw(self, piece: Slice, ticket: _Ticket, logits: Logits) -> int:
-        """Sample the next token and tell the caller, unless it is one that stops."""
-        request = ticket.request
-        if request.banned_ids:
-            logits = logits.copy()
-            logits[list(request.banned_ids)] = -float("inf")
-        token = sample(logits, request.sampling, seed=request.seed, position=piece.stop)
+    def _draw(self, piece: Slice, ticket: Ticket, logits: Logits) -> Drawn:
+        drawn = draw(logits, ticket.request, ticket.allowance(), position=piece.stop)
+        ticket.replaced += drawn.replaced
         if ticket.first is None:
             ticket.first = self._clock()
-        if token not in request.stop_ids:
-            ticket.generated += 1
-            self.metrics.add("tokens_decoded")
-            self._tell(ticket, Generated(token))
-        return token
+        return drawn
 
     def _finish(self, ended: Ended) -> None:
         request = ended.request
@@ -337,6 +332,7 @@ class Engine:
             self._keep(ended.computed, state)
         with self._lock:
             self._open -= 1
+            self._moved = self._clock()
         self.metrics.ended(ended.reason)
         self._tell(ticket, Finished(ended.reason, ticket.timings(self._clock()), ended.message))
 
@@ -347,10 +343,19 @@ class Engine:
             del self._kept[old]
         self._kept_bytes = self._scheduler.records.nbytes
 
-    def _tell(self, ticket: _Ticket, event: Event) -> None:
+    def _tell(self, ticket: Ticket, event: Event) -> None:
         """Hand an event out; RuntimeError means the caller's own loop is gone, so its request is ended."""
         try:
             ticket.sink(event)
         except RuntimeError:
             log.warning("event=caller_gone request=%s", ticket.request.id)
             self.cancel(ticket.request.id)
+
+
+def _blame(error: Exception) -> str:
+    """What a client is told of the error that ended its request; never a path or a stack."""
+    if isinstance(error, RuleError):
+        return str(error)
+    if isinstance(error, NumericsError):
+        return "the model gave unusable numbers for this request"
+    return "the engine failed on this request"

@@ -5,13 +5,65 @@ The stream is keyed by (seed, position), so a draw depends on nothing else: not 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import Logits, SamplingParams
+from engine.core import Allowance, Generated, Logits, Request, SamplingParams
 from engine.errors import NumericsError
 
 Weights = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The next tokens of one answer; `replaced` when a reluctant id was drawn and another taken."""
+
+    tokens: tuple[Generated, ...]
+    replaced: bool = False
+
+
+def draw(logits: Logits, request: Request, allowance: Allowance, *, position: int) -> Drawn:
+    """The next token from `logits` [V] within what request and rule allow, or the ids the rule forces.
+
+    Raises NumericsError as `sample` does.
+    """
+    if allowance.forced:
+        certain = None if request.top_logprobs is None else 0.0
+        return Drawn(tuple(Generated(token, certain) for token in allowance.forced))
+    masked = _mask(logits, request.banned_ids, allowance)
+    params = SamplingParams(temperature=0.0) if allowance.greedy else request.sampling
+    token = sample(masked, params, seed=request.seed, position=position)
+    replaced = token in allowance.reluctant
+    if replaced:
+        masked = masked.copy()
+        masked[list(allowance.reluctant)] = -np.inf
+        token = sample(masked, SamplingParams(temperature=0.0), seed=request.seed, position=position)
+    if request.top_logprobs is None:
+        return Drawn((Generated(token),), replaced)
+    return Drawn((_with_probabilities(token, logits, request.top_logprobs),), replaced)
+
+
+def _mask(logits: Logits, banned: tuple[int, ...], allowance: Allowance) -> Logits:
+    """The logits with minus infinity where nothing may be drawn; the same array when all may be."""
+    if allowance.allowed is not None:
+        logits = np.where(allowance.allowed[: logits.size], logits, np.float32(-np.inf))
+    elif banned:
+        logits = logits.copy()
+    if banned:
+        logits[list(banned)] = -np.inf
+    return logits
+
+
+def _with_probabilities(token: int, logits: Logits, count: int) -> Generated:
+    """The token with its probability and the `count` likeliest ids, likeliest and lowest first."""
+    exact = logits.astype(np.float64)
+    top = float(exact.max())
+    exact -= top + np.log(np.exp(exact - top).sum())
+    near = np.argpartition(-exact, min(count, exact.size - 1))[:count]
+    order = near[np.lexsort((near, -exact[near]))]
+    return Generated(token, float(exact[token]), tuple((int(index), float(exact[index])) for index in order))
 
 
 def sample(logits: Logits, params: SamplingParams, *, seed: int, position: int) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from engine.core import (
     Admission,
     CacheKind,
+    Committed,
     Ended,
     FinishReason,
     Plan,
@@ -83,10 +84,11 @@ class Scheduler:
         self._ticks += 1
         return Plan(tuple(self._admit()), tuple(self._slices()))
 
-    def commit(self, done: Slice, token: int | None) -> Ended | None:
-        """Take in a computed slice and the token it drew, if any; the request's end when it is over."""
-        reason = self._running[done.sequence].advance(done, token)
-        return None if reason is None else self.drop(done.sequence, reason)
+    def commit(self, done: Slice, tokens: tuple[int, ...]) -> Committed:
+        """Take in a computed slice and the ids that follow it, if any; the request's end when it is over."""
+        progress = self._running[done.sequence].advance(done, tokens)
+        ended = None if progress.reason is None else self.drop(done.sequence, progress.reason)
+        return Committed(progress.tokens, ended)
 
     def restart(self, sequence: str) -> None:
         """Compute a request again from its first token, in steps of its own."""
@@ -102,7 +104,8 @@ class Scheduler:
         assert self.running <= self.limits.max_sequences, self.running
         for sequence in self._running.values():
             assert 0 <= sequence.computed <= len(sequence.tokens), sequence
-            assert sequence.generated <= sequence.request.max_tokens, sequence
+            assert sequence.generated <= sequence.budget, sequence
+            assert len(sequence.tokens) <= self.limits.context, sequence
 
     def _admit(self) -> list[Admission]:
         admissions = []
@@ -121,22 +124,42 @@ class Scheduler:
             if kind is CacheKind.WARM:
                 self.records.take(record.id)
             admission = Admission(request, kind, cached, record.id)
-        self._running[request.id] = Sequence(request, admission.cached, self.limits.anchor_every)
+        self._running[request.id] = Sequence(
+            request,
+            computed=admission.cached,
+            anchor_every=self.limits.anchor_every,
+            budget=min(request.max_tokens, self.limits.context - len(request.prompt)),
+            served=self._ticks - 1,  # behind everybody who waits longer
+        )
         return admission
 
     def _slices(self) -> list[Slice]:
         """One token of every decoding sequence and one prefill chunk; a lone sequence runs by itself."""
-        chunk = self.limits.prefill_chunk
         lone = [sequence for sequence in self._running.values() if sequence.alone]
         shared = [sequence for sequence in self._running.values() if not sequence.alone]
+        live = any(sequence.live for sequence in self._running.values())
+        chunk = self.limits.prefill_chunk_live if live else self.limits.prefill_chunk
         if lone and (self._ticks % 2 or not shared):
             return [self._serve(min(lone, key=lambda sequence: sequence.served), chunk)]
         decoding = [sequence for sequence in shared if sequence.remaining == 1]
         waiting = [sequence for sequence in shared if sequence.remaining > 1]
-        slices = [sequence.slice(1) for sequence in decoding]
-        if waiting:
-            turn = min(waiting, key=lambda sequence: sequence.served)  # first come wins a tie
-            slices.append(self._serve(turn, self.limits.prefill_chunk_live if decoding else chunk))
+        return [sequence.slice(1) for sequence in decoding] + self._prefill(waiting, chunk)
+
+    def _prefill(self, waiting: list[Sequence], room: int) -> list[Slice]:
+        """One chunk of `room` tokens: what fits an equal share goes first, the rest is for long prompts in turn.
+
+        So a short prompt never waits for a long one, and every long one gets at least a share in its turn.
+        """
+        share = room // max(1, len(waiting))
+        order = sorted(
+            waiting, key=lambda sequence: (not sequence.live, sequence.remaining > share, sequence.served)
+        )
+        slices = []
+        for sequence in order:
+            if room <= 0:
+                break
+            slices.append(self._serve(sequence, room))
+            room -= slices[-1].stop - slices[-1].start
         return slices
 
     def _serve(self, sequence: Sequence, chunk: int) -> Slice:

@@ -10,23 +10,37 @@ from dataclasses import dataclass, field
 from engine.core import FinishReason, Request, Slice
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The new tokens up to a stop id or the limit, and why the request is over, if it is."""
+
+    tokens: tuple[int, ...]
+    reason: FinishReason | None
+
+
 @dataclass(slots=True)
 class Sequence:
-    """A running request: all its tokens so far and how many of them are in the cache."""
+    """A running request: all its tokens so far and how many of them are in the cache.
+
+    `served` is when it last got a share of a prefill chunk.
+    `alone` means that it shares no step, because one that it was part of failed.
+    """
 
     request: Request
     computed: int
     anchor_every: int
+    budget: int
+    served: int
     tokens: list[int] = field(init=False)
-    served: int = 0  # when it last got a prefill chunk, for round robin
-    alone: bool = False  # shares no step: it was part of a step that failed
+    alone: bool = False
+    failures: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
 
     @property
     def generated(self) -> int:
-        """Tokens drawn so far."""
+        """Tokens of the answer so far."""
         return len(self.tokens) - len(self.request.prompt)
 
     @property
@@ -34,27 +48,36 @@ class Sequence:
         """Known tokens that are not in the cache yet."""
         return len(self.tokens) - self.computed
 
+    @property
+    def live(self) -> bool:
+        """Its caller already sees tokens."""
+        return self.generated > 0
+
     def slice(self, chunk: int) -> Slice:
         """The next tokens to compute: at most `chunk`, cut at the next anchor."""
         anchor = self._next_anchor()
         stop = min(self.computed + chunk, len(self.tokens), anchor or len(self.tokens))
-        samples = stop == len(self.tokens) and self.request.max_tokens > self.generated
+        samples = stop == len(self.tokens) and self.budget > self.generated
         return Slice(self.request.id, self.computed, stop, samples=samples, anchors=stop == anchor)
 
-    def advance(self, done: Slice, token: int | None) -> FinishReason | None:
-        """Record that a slice was computed and what it drew; a reason when the request is over."""
+    def advance(self, done: Slice, tokens: tuple[int, ...]) -> Progress:
+        """Record that a slice was computed and what came of it."""
         self.computed = done.stop
-        if token is not None:
-            if token in self.request.stop_ids:
-                return FinishReason.STOP
-            self.tokens.append(token)
-        if self.computed < len(self.request.prompt) or self.generated < self.request.max_tokens:
-            return None
-        return FinishReason.LENGTH
+        if tokens and self.failures == 1:
+            self.alone = False  # it went on by itself, so it was not the cause
+        room = self.budget - self.generated
+        stop = next((at for at, token in enumerate(tokens) if token in self.request.stop_ids), room)
+        kept = tokens[: min(stop, room)]
+        self.tokens += kept
+        if stop < room:
+            return Progress(kept, FinishReason.STOP)
+        full = self.computed >= len(self.request.prompt) and self.generated >= self.budget
+        return Progress(kept, FinishReason.LENGTH if full else None)
 
     def restart(self) -> None:
-        """Forget the cache and share no further step, because a step it was part of failed."""
+        """Forget the cache and share no step for now, because a step it was part of failed."""
         self.computed = 0
+        self.failures += 1
         self.alone = True
 
     def _next_anchor(self) -> int | None:

@@ -57,7 +57,7 @@ class Server:
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         check_exposure(settings.server)
-        self.host = Host()
+        self.host = Host(stall_s=settings.server.stall_s)
         self._announce = announce
         self._settings = settings
         self._load = load

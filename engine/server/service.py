@@ -17,7 +17,7 @@ from engine.errors import ContextLengthError, NotReadyError
 from engine.loop import Engine
 from engine.tokenizer import Tokenizer
 
-Status = Literal["loading", "ok", "draining", "failed"]
+Status = Literal["loading", "ok", "draining", "stalled", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Service:
 class Host:
     """Holds the service from the moment it is loaded until the server drains."""
 
+    stall_s: float = 60.0
     clock: Callable[[], float] = time.monotonic
     created: int = field(default_factory=lambda: int(time.time()))
     _phase: Status = "loading"
@@ -61,10 +62,15 @@ class Host:
 
     @property
     def status(self) -> Status:
-        """Where the server is in its life; `failed` when the engine's thread ended by itself."""
-        if self._phase == "ok" and self._service is not None and not self._service.engine.accepting:
+        """Where the server is in its life; `failed` when the engine's thread ended by itself.
+
+        `stalled` when requests are open and no token moved for `stall_s`; it mends itself when one does.
+        """
+        if self._phase != "ok" or self._service is None:
+            return self._phase
+        if not self._service.engine.accepting:
             return "failed"
-        return self._phase
+        return "stalled" if self._service.engine.stalled_s > self.stall_s else "ok"
 
     @property
     def busy(self) -> bool:

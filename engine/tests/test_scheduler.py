@@ -92,7 +92,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
         assert bool(plan.slices) == bool(self.tokens)
         assert len({piece.sequence for piece in plan.slices}) == len(plan.slices)
-        assert len(prefills) <= 1
         assert sum(piece.stop - piece.start for piece in prefills) <= LIMITS.prefill_chunk
 
     def compute(self, piece: Slice, drawn: int) -> None:
@@ -104,7 +103,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         generated = len(known) - len(request.prompt)
         assert piece.samples == (piece.stop == len(known) and generated < request.max_tokens)
         self.computed[name] = piece.stop
-        ended = self.scheduler.commit(piece, drawn if piece.samples else None)
+        ended = self.scheduler.commit(piece, (drawn,) if piece.samples else ()).ended
         if piece.samples and drawn != STOP:
             known.append(drawn)
         over = piece.stop >= len(request.prompt) and (
@@ -146,7 +145,7 @@ def run(scheduler: Scheduler, steps: int) -> list[list[tuple[str, int]]]:
         plan = scheduler.plan()
         done.append([(piece.sequence, piece.stop - piece.start) for piece in plan.slices])
         for piece in plan.slices:
-            scheduler.commit(piece, 1 if piece.samples else None)
+            scheduler.commit(piece, (1,) if piece.samples else ())
     return done
 
 
@@ -154,9 +153,49 @@ def test_long_prompts_share_the_prefill_in_turns() -> None:
     scheduler = Scheduler(LIMITS)
     for name in ("a", "b"):
         scheduler.submit(Request(name, (1,) * 40, 2, reuse=False))
-    order = [piece for step in run(scheduler, 5) for piece in step]
+    order = run(scheduler, 4)
 
-    assert [("a", 16), ("b", 16), ("a", 16), ("b", 16), ("a", 8)] == order
+    assert [[("a", 16)], [("b", 16)], [("a", 16)], [("a", 8), ("b", 8)]] == order
+
+
+def test_a_short_prompt_goes_through_beside_long_ones() -> None:
+    scheduler = Scheduler(LIMITS)
+    for name in ("a", "b"):
+        scheduler.submit(Request(name, (1,) * 90, 2, reuse=False))
+    run(scheduler, 1)
+    scheduler.submit(Request("short", (1,) * 5, 1, reuse=False))
+
+    assert [[("short", 5), ("b", 11)]] == run(scheduler, 1)
+
+
+def test_a_flood_of_short_requests_does_not_starve_a_long_prompt() -> None:
+    scheduler = Scheduler(LIMITS)
+    scheduler.submit(Request("long", (1,) * 100, 2, reuse=False))
+    served = 0
+    for number in range(40):
+        if not scheduler.queued:
+            scheduler.submit(Request(f"s{number}", (2,) * LIMITS.prefill_chunk, 1, reuse=False))
+        served += sum(count for step in run(scheduler, 1) for name, count in step if name == "long")
+
+    assert 102 <= served + 1, "the whole prompt and one more token"
+
+
+def test_an_answer_never_exceeds_the_context() -> None:
+    scheduler = Scheduler(LIMITS)
+    scheduler.submit(Request("a", (1,) * (LIMITS.context - 3), 50, reuse=False))
+    run(scheduler, 20)
+
+    assert (0, 0) == (scheduler.running, scheduler.queued)
+
+
+def test_ids_that_follow_each_other_at_once_stop_at_the_limit_and_at_a_stop_id() -> None:
+    scheduler = Scheduler(LIMITS)
+    for name, budget in (("limited", 2), ("stopped", 9)):
+        scheduler.submit(Request(name, (1, 1), budget, stop_ids=frozenset({STOP}), reuse=False))
+    done = [scheduler.commit(piece, (5, 6, STOP, 8)) for piece in scheduler.plan().slices]
+
+    assert [(5, 6), (5, 6)] == [committed.tokens for committed in done]
+    assert [FinishReason.LENGTH, FinishReason.STOP] == [entry.ended and entry.ended.reason for entry in done]
 
 
 def test_a_decoding_request_gets_a_token_in_every_step() -> None:

@@ -295,6 +295,22 @@ def test_a_broken_engine_leaves_nobody_waiting_and_is_no_longer_healthy(
     assert (503, {"status": "failed"}) == (health.status_code, health.json())
 
 
+def test_a_wedged_engine_is_not_healthy_until_tokens_move_again() -> None:
+    gate = threading.Event()
+    script = Script("</think>ok", before_step=lambda _: gate.wait(20))
+    with live_server(script, stall_s=0.2) as wedged:
+        first = threading.Thread(target=lambda: post(wedged, {"messages": ASK}))
+        first.start()
+        until(lambda: wedged.server.host.status == "stalled")
+        health = httpx2.get(f"{wedged.base_url}/health")
+        gate.set()
+        first.join(30)
+        mended = httpx2.get(f"{wedged.base_url}/health")
+
+    assert (503, {"status": "stalled"}) == (health.status_code, health.json())
+    assert 200 == mended.status_code
+
+
 def test_a_full_queue_answers_503_at_once() -> None:
     gate = threading.Event()
     script = Script("</think>ok", before_step=lambda _: gate.wait(20))
