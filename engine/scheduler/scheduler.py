@@ -146,7 +146,7 @@ class Scheduler:
         return [sequence.slice(1) for sequence in decoding] + self._prefill(waiting, chunk)
 
     def _prefill(self, waiting: list[Sequence], room: int) -> list[Slice]:
-        """One chunk of `room` tokens: what fits an equal share goes first, the rest is for long prompts in turn.
+        """One chunk of `room` tokens: what fits an equal share first, then long prompts in turn.
 
         So a short prompt never waits for a long one, and every long one gets at least a share in its turn.
         """
