@@ -29,7 +29,7 @@ class Q8:
 
 @dataclass(frozen=True, slots=True)
 class IQ2:
-    """IQ2_XXS: lane t's words are codebook bytes of groups 0-3 and 4-7, then 7-bit signs of groups 0-3 and 4-7.
+    """IQ2_XXS: lane t's words are codebook bytes of groups 0-3 and 4-7, then 7-bit signs of the same groups.
 
     The top four bits of the last two words hold the scales of groups 2 t and 2 t + 1.
     """
@@ -40,7 +40,7 @@ class IQ2:
 
 @dataclass(frozen=True, slots=True)
 class Q2:
-    """Q2_K: the four values e = 4 h .. 4 h + 3 of lane t in step s are bits 2 r of the bytes of word (2 s + h) / 4.
+    """Q2_K: values e = 4 h .. 4 h + 3 of lane t in step s are bits 2 r of the bytes of word (2 s + h) / 4.
 
     r is (2 s + h) mod 4.  `minors` holds the eight even 16-value sub-blocks, then the odd ones: scale in the
     low four bits, minimum in the high ones.  value = d * scale * code - dmin * minimum.
@@ -112,7 +112,7 @@ def join_q2(planes: Q2) -> Tensor:
 
 def decode_q8(planes: Q8) -> Tensor:
     """Values, float32 [..., N, K]."""
-    codes = planes.codes.unflatten(-1, (-1, STEP)).float()
+    codes: Tensor = planes.codes.unflatten(-1, (-1, STEP)).float()
     return (codes * planes.scales.float().unsqueeze(-1)).flatten(-2)
 
 
@@ -132,7 +132,7 @@ def decode_iq2(planes: IQ2) -> Tensor:
 
 def decode_q2(planes: Q2) -> Tensor:
     """Values, float32 [..., N, K]."""
-    codes = _q2_codes(planes).unflatten(-1, (16, 16)).float()
+    codes: Tensor = _q2_codes(planes).unflatten(-1, (16, 16)).float()
     subs = _sub_blocks(planes)
     d, dmin = planes.scales.float().unbind(-1)
     scale, low = d.unsqueeze(-1) * (subs & 15).float(), dmin.unsqueeze(-1) * (subs >> 4).float()
@@ -158,12 +158,14 @@ def _q2_codes(planes: Q2) -> Tensor:
     parts = (
         planes.words.contiguous().view(torch.uint8).unflatten(-1, (4, 1, 4)) >> shifts & 3
     )  # t, word, r, byte
-    return parts.flatten(-3, -2).unflatten(-2, (8, 2)).movedim(-4, -3).flatten(-4)
+    halves: Tensor = parts.flatten(-3, -2).unflatten(-2, (8, 2))
+    return halves.movedim(-4, -3).flatten(-4)
 
 
 def _sub_blocks(planes: Q2) -> Tensor:
     """Scale bytes in the order of the values, uint8 [..., K / 256, 16]."""
-    return planes.minors.unflatten(-1, (2, 8)).transpose(-1, -2).flatten(-2)
+    pairs: Tensor = planes.minors.unflatten(-1, (2, 8))
+    return pairs.transpose(-1, -2).flatten(-2)
 
 
 def _half(raw: Tensor) -> Tensor:
