@@ -128,7 +128,8 @@ def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVer
     events: list[Event] = []
     try:
         events = history.read(path)
-        judgement = room.judge(room.load(spec), events, settings, baseline.of_run(folder))
+        items = history.items(folder.items(spec.name))
+        judgement = room.judge(room.load(spec), [*events, *items], settings, baseline.of_run(folder))
     except ImportError as error:
         note = f"the gate cannot be imported ({error})"
         judgement = Judgement(unmeasured(settings, [measure.id for measure in spec.measures], note))

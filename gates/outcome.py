@@ -1,29 +1,28 @@
 """What a judged run leaves behind and says: verdict file, Markdown, JUnit, Allure results, the last lines.
 
 Knows the order in which the files are written; their forms live in `harness`, that of the Markdown in
-`reports/render.py`.
+`reports`.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from gates.errors import ExitCode, InfrastructureError
+from gates.errors import ExitCode
 from gates.harness import allure, junit, provenance, record
 from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
 from gates.registry import SIGNS
+from reports import render
 
 LOG_BYTES, LOG_LINES = 16_384, 12
-RENDER = provenance.ROOT / "reports" / "render.py"
 
 
 def write(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
@@ -31,24 +30,31 @@ def write(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
     allure.write(folder, verdict)
     content = sealed(folder, verdict)
     record.write_whole(folder.junit_xml, junit.document(content))
+    record.write_json(folder.details_json, details(verdict))
     record.write_json(folder.verdict_json, content)
-    render(folder)
+    record.write_whole(folder.verdict_md, render.render(content))
     return content
 
 
+def details(verdict: RunVerdict) -> dict[str, Any]:
+    """The drawings and titled tables of each gate, for the first screen of the HTML report."""
+    found = {gate.name: gate.judgement for gate in verdict.gates}
+    return {
+        name: {
+            "pictures": [asdict(picture) for picture in judgement.pictures],
+            "tables": [asdict(table) for table in judgement.tables if table.title],
+        }
+        for name, judgement in found.items()
+    }
+
+
 def sealed(folder: RunFolder, verdict: RunVerdict) -> dict[str, Any]:
-    """The verdict file's content, with the digests of the histories from which it was judged."""
-    paths = [folder.history(gate.name) for gate in verdict.gates if gate.history]
-    digests = {path.relative_to(folder.path).as_posix(): provenance.digest(path) for path in paths}
+    """The verdict file's content, with the digests of the histories and items from which it was judged."""
+    paths = [path for gate in verdict.gates for path in (folder.history(gate.name), folder.items(gate.name))]
+    digests = {
+        path.relative_to(folder.path).as_posix(): provenance.digest(path) for path in paths if path.is_file()
+    }
     return as_record(verdict) | {"history_sha256": digests}
-
-
-def render(folder: RunFolder) -> None:
-    """Make `verdict.md` from `verdict.json`, by the script that imports nothing of ours."""
-    words = [sys.executable, str(RENDER), str(folder.verdict_json), str(folder.verdict_md)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise InfrastructureError(f"{RENDER.name} could not render the verdict: {done.stderr.strip()}")
 
 
 def exit_code(verdict: Verdict) -> ExitCode:

@@ -33,7 +33,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class MeasureSpec:
-    """One claim: a measured number with a direction; `notice` ones are shown but do not move the verdict."""
+    """One claim: a measured number with a direction.
+
+    A `notice` is shown but does not move the verdict; a `paired` claim compares with a baseline.
+    """
 
     id: str
     title: str
@@ -41,6 +44,7 @@ class MeasureSpec:
     severity: Severity = "blocker"
     arm: str = "cold"
     notice: bool = False
+    paired: bool = False
 
     @property
     def unit(self) -> str:

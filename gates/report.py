@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from typing import Any
 from gates.errors import InfrastructureError
 from gates.harness import allure, provenance
 from gates.harness.record import RunFolder, write_whole
+from reports import page as first_screen
 
 TOOL = provenance.ROOT / "reports" / "allure"
-PAGE = provenance.ROOT / "reports" / "page.py"
 NODE_MAJOR = 22
 TAG = re.compile(r'<script[^>]*\ssrc="https://www\.googletagmanager\.com[^>]*>\s*</script>', re.IGNORECASE)
 LAYER = re.compile(r"<script>\s*window\.dataLayer\b.*?</script>", re.DOTALL)
@@ -185,9 +184,7 @@ def _replay(node: Node, folder: RunFolder, verdict: Mapping[str, Any], work: Pat
 
 
 def _publish(folder: RunFolder, work: Path) -> Path:
-    front = subprocess.run(
-        [sys.executable, str(PAGE), str(folder.verdict_json)], capture_output=True, check=True
-    ).stdout.decode()
+    front = first_screen.fragment(folder.read_verdict(), folder.read_details())
     pages = {
         "index.html": with_front((work / "report/awesome/index.html").read_text(encoding="utf-8"), front),
         "over-runs.html": (work / "report/dashboard/index.html").read_text(encoding="utf-8"),

@@ -1,26 +1,19 @@
-"""Renders a verdict file as the first screen of the HTML report: `python reports/page.py verdict.json`.
+"""Renders a verdict as the first screen of the HTML report: one fragment with its style, fetching nothing.
 
-Prints one HTML fragment with its own style, to stand at the top of a page. Knows the verdict file's form
-(schema 1) and nothing else of this repository; standard library only; fetches nothing.
+Knows the forms of the verdict file and of the details beside it, and nothing else of this repository.
 """
 
 from __future__ import annotations
 
 import html
-import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-SCHEMA = 1
-ANSWERS = {
-    "pass": ("PASS", "Every claim of this profile holds."),
-    "fail": ("FAIL", "At least one claim is broken: do not ship."),
-    "unknown": ("UNKNOWN", "Nobody can tell: do not ship on this run."),
-}
-ORDER = {"fail": 0, "unknown": 1, "notice": 2, "pass": 3}
+from reports import facts
+from reports.facts import Record
+
 FINDINGS_SHOWN = 8
+ROWS_SHOWN, LONG_TEXT, TEXT_SHOWN = 50, 60, 4000
 
 STYLE = """
 #front { --bad:#b3261e; --good:#146c2e; --odd:#8a5a00; --line:#d5dae1; --dim:#5a6472;
@@ -41,7 +34,9 @@ STYLE = """
 #front code, #front pre { font:12.5px/1.4 ui-monospace,monospace; overflow-wrap:anywhere;
   white-space:pre-wrap; }
 #front small { color:var(--dim); display:block; }
-#front .wide { overflow-x:auto; }
+#front .wide { overflow-x:auto; } #front figure { margin:0; } #front svg { max-width:100%; height:auto; }
+#front details details { margin:14px 0 0; } #front .rows td { min-width:3em; }
+#front .rows pre { min-width:300px; max-height:360px; overflow:auto; margin:0; }
 @media (prefers-color-scheme: dark) { #front { --bad:#ff897d; --good:#7fd694; --odd:#f0bf6a; --line:#3a414b;
   --dim:#a2acb9; color:#e6e9ee; background:#1c2127; } }
 @media (max-width:640px) { #front { padding:14px; margin:0; border-radius:0; } #front h1 { font-size:21px; }
@@ -54,30 +49,65 @@ STYLE = """
 """
 
 
-def fragment(record: Mapping[str, Any]) -> str:
-    """The whole fragment; ValueError when the record is of another schema."""
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"verdict schema is {record.get('schema')!r}, this page reads {SCHEMA}")
-    word, sentence = ANSWERS[record["verdict"]]
-    claims = [m for _, m in _measures(record) if not m["notice"]]
-    held = sum(m["verdict"] == "pass" for m in claims)
-    head = f"{word}: profile {record['profile']}, {held} of {len(claims)} claims hold"
+def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
+    """The whole fragment, with the drawings and tables of the details; ValueError for another schema."""
+    facts.checked(record)
     parts = [
-        f"<p><b>{_text(sentence)}</b></p>",
+        f"<p><b>{_text(facts.ANSWERS[record['verdict']])}</b></p>",
         _list(record["reasons"]),
         _claims(record),
+        *_pictures(details or {}),
         _section("What went wrong", _list(_findings(record))),
+        *_tables(details or {}),
         _section("What was not tested", _list(record["not_tested"])),
         _section("What was judged", _table(_provenance(record))),
         _section("Ask again", _again(record)),
     ]
-    opening = f'<details open><summary><h1 class="{record["verdict"]}">{_text(head)}</h1></summary>'
+    head = f'<h1 class="{record["verdict"]}">{_text(facts.headline(record))}</h1>'
+    opening = f"<details open><summary>{head}</summary>"
     return f'<section id="front"><style>{STYLE}</style>{opening}{"".join(parts)}</details></section>'
 
 
-def _claims(record: Mapping[str, Any]) -> str:
-    rows = sorted(_measures(record), key=lambda row: ORDER[_word(row[1])])
-    baseline = any(m["baseline"] is not None for _, m in rows)
+def _pictures(details: Mapping[str, Any]) -> list[str]:
+    """The drawings of every gate; they come from our own writer, with every text in them escaped."""
+    return [
+        _section(_text(picture["title"]), f'<figure class="wide">{picture["svg"]}</figure>')
+        for gate in details.values()
+        for picture in gate["pictures"]
+    ]
+
+
+def _tables(details: Mapping[str, Any]) -> list[str]:
+    """The tables of every gate, folded; long texts side by side keep their line breaks."""
+    return [_rows(table) for gate in details.values() for table in gate["tables"] if table["rows"]]
+
+
+def _rows(table: Record) -> str:
+    shown, header = table["rows"][:ROWS_SHOWN], table["header"]
+    head = "".join(f"<th>{_text(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in shown)
+    more = len(table["rows"]) - len(shown)
+    left = f"<p>and {more} more, in {_text(table['name'])}.csv below</p>" if more > 0 else ""
+    summary = f"<summary><b>{_text(table['title'])}</b> ({len(table['rows'])})</summary>"
+    rows = f'<div class="wide"><table class="rows"><tr>{head}</tr>{body}</table></div>'
+    return f"<details>{summary}{rows}{left}</details>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "<td>-</td>"
+    if isinstance(value, float):
+        return f'<td class="number">{value:.4g}</td>'
+    text = str(value)
+    if len(text) <= LONG_TEXT and "\n" not in text:
+        return f"<td>{_text(text)}</td>"
+    cut = text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}\n... ({len(text)} characters)"
+    return f"<td><pre>{_text(cut)}</pre></td>"
+
+
+def _claims(record: Record) -> str:
+    rows = facts.broken_first(record)
+    baseline = any(m["baseline"] is not None for m in rows)
     names = [
         "",
         "claim",
@@ -87,19 +117,23 @@ def _claims(record: Mapping[str, Any]) -> str:
         "n",
         *(["baseline", "change"] if baseline else []),
     ]
-    body = "".join(_claim(m, baseline=baseline) for _, m in rows)
+    body = "".join(_claim(m, baseline=baseline) for m in rows)
     head = "".join(f"<th>{name}</th>" for name in names)
     return _section("Claims", f'<div class="wide claims"><table><tr>{head}</tr>{body}</table></div>')
 
 
 def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
-    word, unit = _word(measure), measure["unit"]
+    word, unit = facts.word(measure), measure["unit"]
     sign = "&ge;" if measure["better"] == "higher" else "&le;"
     note = f"<small>{_text(measure['note'])}</small>" if measure["note"] else ""
-    numbers = [_value(measure["value"], unit), _interval(measure), f"{sign} {_value(measure['limit'], unit)}"]
+    numbers = [
+        facts.value(measure["value"], unit),
+        facts.interval(measure),
+        f"{sign} {facts.value(measure['limit'], unit)}",
+    ]
     numbers.append(str(measure["n"]))
     if baseline:
-        numbers += [_value(measure["baseline"], unit), _change(measure)]
+        numbers += [facts.value(measure["baseline"], unit), _change(measure)]
     names = ("value", "interval", "limit", "n", "baseline", "change")
     cells = "".join(
         f'<td class="number" data-name="{name}">{number}</td>'
@@ -111,7 +145,7 @@ def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
 
 def _findings(record: Mapping[str, Any]) -> list[str]:
     found = [finding for gate in record["gates"] for finding in gate["findings"]]
-    held = {m["id"] for _, m in _measures(record) if m["verdict"] == "pass"}
+    held = {m["id"] for m in facts.measures(record) if m["verdict"] == "pass"}
     lines = [
         f"{f['measure']} at {f['where']}: expected {_short(f['expected'])}, found {_short(f['found'])}"
         + (" (within its limit)" if f["measure"] in held else "")
@@ -142,38 +176,16 @@ def _provenance(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _again(record: Mapping[str, Any]) -> str:
-    lines = [gate["rerun"] for gate in record["gates"] if gate["verdict"] != "pass" and gate["rerun"]]
+def _again(record: Record) -> str:
+    lines = facts.again(record)
     return f"<pre>{_text(chr(10).join(lines))}</pre>" if lines else ""
 
 
-def _measures(record: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    return ((gate, measure) for gate in record["gates"] for measure in gate["measures"])
-
-
-def _word(measure: Mapping[str, Any]) -> str:
-    return "notice" if measure["notice"] and measure["verdict"] != "pass" else str(measure["verdict"])
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "ratio":
-        return f"{value * 100:.4g} %"
-    return f"{value:.4g}" if unit == "count" else f"{value:.4g} {unit}"
-
-
-def _interval(measure: Mapping[str, Any]) -> str:
-    if not measure["interval"]:
-        return "-"
-    return " to ".join(_value(end, measure["unit"]) for end in measure["interval"])
-
-
-def _change(measure: Mapping[str, Any]) -> str:
+def _change(measure: Record) -> str:
     if measure["value"] is None or measure["baseline"] is None:
         return "-"
     change = measure["value"] - measure["baseline"]
-    return ("+" if change >= 0 else "") + _value(change, measure["unit"])
+    return ("+" if change >= 0 else "") + facts.value(change, measure["unit"])
 
 
 def _section(title: str, body: str) -> str:
@@ -199,17 +211,3 @@ def _short(text: str) -> str:
 
 def _text(text: str) -> str:
     return html.escape(str(text))
-
-
-def main(words: list[str]) -> int:
-    """Print the fragment of the verdict file named."""
-    if len(words) != 1:
-        print("usage: page.py verdict.json", file=sys.stderr)
-        return 2
-    text = fragment(json.loads(Path(words[0]).read_bytes()))
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

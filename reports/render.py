@@ -1,31 +1,22 @@
-"""Renders a verdict file as Markdown: `python reports/render.py verdict.json [verdict.md]`.
+"""Renders a verdict as Markdown.
 
-Knows the verdict file's form (schema 1) and nothing else of this repository; standard library only.
+Knows the verdict file's form and nothing else of this repository.
 """
 
 from __future__ import annotations
 
 import html
-import json
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
-SCHEMA = 1
-HEADLINES = {
-    "pass": "Every claim of this profile holds.",
-    "fail": "At least one claim is broken: do not ship.",
-    "unknown": "Nobody can tell: do not ship on this run.",
-}
-ORDER = {"fail": 0, "unknown": 1, "notice": 2, "pass": 3}
+from reports import facts
+from reports.facts import Record
+
 FINDINGS_SHOWN = 10
+SIGNS = {"higher": "≥", "lower": "≤"}
 
 
-def render(record: Mapping[str, Any]) -> str:
+def render(record: Record) -> str:
     """The whole Markdown text; ValueError when the record is of another schema."""
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"verdict schema is {record.get('schema')!r}, this renderer reads {SCHEMA}")
+    facts.checked(record)
     parts = [
         head(record),
         claims(record),
@@ -37,41 +28,36 @@ def render(record: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def head(record: Mapping[str, Any]) -> str:
+def head(record: Record) -> str:
     """The verdict in one line, with its reasons."""
-    measures = [measure for _, measure in _measures(record) if not measure["notice"]]
-    held = sum(measure["verdict"] == "pass" for measure in measures)
-    lines = [
-        f"# {record['verdict'].upper()}: profile {record['profile']}, {held} of {len(measures)} claims hold",
-        "",
-        HEADLINES[record["verdict"]],
-        "",
-    ]
+    lines = [f"# {facts.headline(record)}", "", facts.ANSWERS[record["verdict"]], ""]
     lines += [f"- {_cell(reason)}" for reason in record["reasons"]]
     return "\n".join(lines) + ("\n" if record["reasons"] else "")
 
 
-def claims(record: Mapping[str, Any]) -> str:
+def claims(record: Record) -> str:
     """The table of claims, broken ones first."""
     header = ["verdict", "claim", "value", "95 % interval", "limit", "n"]
-    with_baseline = any(measure["baseline"] is not None for _, measure in _measures(record))
-    rows = sorted(_measures(record), key=lambda row: ORDER[_word(row[1])])
+    rows = facts.broken_first(record)
+    with_baseline = any(measure["baseline"] is not None for measure in rows)
     lines = ["## Claims", "", *_header([*header, "baseline"] if with_baseline else header)]
-    for _, measure in rows:
+    for measure in rows:
         row = [
-            _word(measure).upper() if _word(measure) != "pass" else "pass",
+            facts.word(measure).upper() if facts.word(measure) != "pass" else "pass",
             f"{_cell(measure['title'])} (`{measure['id']}`)",
-            _value(measure["value"], measure["unit"]),
-            _interval(measure),
-            f"{'≥' if measure['better'] == 'higher' else '≤'} {_value(measure['limit'], measure['unit'])}",
+            facts.value(measure["value"], measure["unit"]),
+            facts.interval(measure),
+            f"{SIGNS[measure['better']]} {facts.value(measure['limit'], measure['unit'])}",
             str(measure["n"]),
         ]
-        lines.append(_row([*row, _value(measure["baseline"], measure["unit"])] if with_baseline else row))
-    notes = [f"- `{m['id']}`: {_cell(m['note'])}" for _, m in rows if m["note"]]
+        lines.append(
+            _row([*row, facts.value(measure["baseline"], measure["unit"])] if with_baseline else row)
+        )
+    notes = [f"- `{m['id']}`: {_cell(m['note'])}" for m in rows if m["note"]]
     return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
 
 
-def findings(record: Mapping[str, Any]) -> str:
+def findings(record: Record) -> str:
     """What went wrong, with what was expected, and whether the claim holds all the same."""
     lines = []
     for gate in record["gates"]:
@@ -89,13 +75,13 @@ def findings(record: Mapping[str, Any]) -> str:
     return "\n".join(["## What went wrong", "", *lines, ""]) if lines else ""
 
 
-def not_tested(record: Mapping[str, Any]) -> str:
+def not_tested(record: Record) -> str:
     """What this run says nothing about."""
     lines = [f"- {_cell(line)}" for line in record["not_tested"]]
     return "\n".join(["## What was not tested", "", *lines, ""]) if lines else ""
 
 
-def provenance(record: Mapping[str, Any]) -> str:
+def provenance(record: Record) -> str:
     """What was judged, by what, on what, and how long each gate took."""
     run, tree, host = record["run"], record["run"]["tree"], record["run"]["host"]
     model = run["model"]
@@ -128,38 +114,13 @@ def provenance(record: Mapping[str, Any]) -> str:
     )
 
 
-def again(record: Mapping[str, Any]) -> str:
+def again(record: Record) -> str:
     """The command that asks the same again, for each gate that does not hold."""
-    lines = [
-        f"    {gate['rerun']}" for gate in record["gates"] if gate["verdict"] != "pass" and gate["rerun"]
-    ]
+    lines = [f"    {command}" for command in facts.again(record)]
     return "\n".join(["## Ask again", "", *lines, ""]) if lines else ""
 
 
-def _measures(record: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    return ((gate, measure) for gate in record["gates"] for measure in gate["measures"])
-
-
-def _word(measure: Mapping[str, Any]) -> str:
-    return "notice" if measure["notice"] and measure["verdict"] != "pass" else str(measure["verdict"])
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "ratio":
-        return f"{value * 100:.4g} %"
-    return f"{value:.4g}" if unit == "count" else f"{value:.4g} {unit}"
-
-
-def _interval(measure: Mapping[str, Any]) -> str:
-    if not measure["interval"]:
-        return "-"
-    low, high = measure["interval"]
-    return f"{_value(low, measure['unit'])} to {_value(high, measure['unit'])}"
-
-
-def _took(gate: Mapping[str, Any]) -> str:
+def _took(gate: Record) -> str:
     asked = gate["operations"].get("asked", 0)
     return f"{gate['name']} {gate['seconds']:.0f} s for {asked} requests"
 
@@ -180,20 +141,3 @@ def _cell(text: str) -> str:
     for mark in "\\|`*_[":
         flat = flat.replace(mark, "\\" + mark)
     return html.escape(flat, quote=False)
-
-
-def main(words: list[str]) -> int:
-    """Read the verdict file named first, write the Markdown to the file named second or to the output."""
-    if len(words) not in (1, 2):
-        print("usage: render.py verdict.json [verdict.md]", file=sys.stderr)
-        return 2
-    text = render(json.loads(Path(words[0]).read_bytes())).encode("utf-8", "replace")
-    if len(words) == 2:
-        Path(words[1]).write_bytes(text)
-    else:
-        sys.stdout.buffer.write(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

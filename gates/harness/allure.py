@@ -248,7 +248,13 @@ def _finding_files(folder: RunFolder, measure: Measure, found: Sequence[Finding]
 def _gate_files(folder: RunFolder, gate: GateVerdict, measure: Measure) -> list[dict[str, str]]:
     """The rows behind a gate and what the server counted, as attachments of one claim."""
     files = [
-        _attach(folder, f"{measure.id}-{table.name}.csv", table.name, "text/csv", as_csv(table))
+        _attach(folder, f"{measure.id}-{picture.name}.svg", picture.title, "image/svg+xml", picture.svg)
+        for picture in gate.judgement.pictures
+    ]
+    files += [
+        _attach(
+            folder, f"{measure.id}-{table.name}.csv", table.title or table.name, "text/csv", as_csv(table)
+        )
         for table in gate.judgement.tables
     ]
     metrics = folder.metrics(gate.name)

@@ -1,31 +1,34 @@
 """Baselines: what an earlier run measured, kept in `reports/baselines/<model>.<profile>.json`.
 
 A run copies the baseline that it is held against into its own folder, so that it can be judged again later
-with the same one. A baseline moves only by hand, with a reason. Knows nothing of what the measures mean.
+with the same one. A baseline moves only by hand, with a reason. Knows nothing of what the measures mean; of a
+gate's items it keeps those whose `server` is the candidate.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gates.errors import UsageError
-from gates.harness import provenance
-from gates.harness.record import RunFolder, write_json
+from gates.harness import history, provenance
+from gates.harness.record import RunFolder, State, write_whole
+from gates.harness.verdict import spec_of
 
 SCHEMA = 1
+CANDIDATE = "candidate"
 FOLDER = provenance.ROOT / "reports" / "baselines"
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What an earlier run measured: values by measure id, and the outcome of every item by measure id."""
+    """What an earlier run measured: values by measure id, and the graded items of its gates by gate."""
 
     measures: Mapping[str, float]
-    items: Mapping[str, Mapping[str, bool]]
+    items: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def path_of(model_file: str, profile: str, *, root: Path = FOLDER) -> Path:
@@ -41,7 +44,7 @@ def adopt(folder: RunFolder, model: Mapping[str, Any] | None, profile: str, *, r
     if path.is_file():
         record = _checked(path)
         if record["model_sha256"] == model["sha256"]:  # another model's numbers are no baseline
-            write_json(folder.baseline_json, record)
+            write_whole(folder.baseline_json, document(record))
 
 
 def of_run(folder: RunFolder) -> Baseline | None:
@@ -53,19 +56,24 @@ def of_run(folder: RunFolder) -> Baseline | None:
 
 
 def promote(folder: RunFolder, reason: str, *, root: Path = FOLDER) -> Path:
-    """Make a passed run the baseline of its model and profile; UsageError when it does not qualify."""
+    """Make a run the baseline of its model and profile; UsageError when it does not qualify.
+
+    It must be a pass, but for claims that compare with a baseline where none could be compared with.
+    """
     if not reason.strip():
         raise UsageError(
             "a baseline moves only with a reason: --reason 'why these numbers are the new normal'"
         )
     run, verdict = folder.read_run(), folder.read_verdict()
-    if verdict["verdict"] != "pass":
-        raise UsageError(f"run {folder.path.name} is no pass ({verdict['verdict']})")
+    measures = [measure for gate in verdict["gates"] for measure in gate["measures"]]
+    doubts = [measure["id"] for measure in measures if _forbids(measure)]
+    if doubts or run["state"] != State.FINISHED:
+        named = f": {', '.join(doubts[:3])}" if doubts else ""
+        raise UsageError(f"run {folder.path.name} is no pass ({verdict['verdict']}){named}")
     if run["model"] is None:
         raise UsageError(
             f"run {folder.path.name} was made against --base-url: its model's digest is not known"
         )
-    measures = [measure for gate in verdict["gates"] for measure in gate["measures"]]
     record = {
         "schema": SCHEMA,
         "run": folder.path.name,
@@ -74,11 +82,36 @@ def promote(folder: RunFolder, reason: str, *, root: Path = FOLDER) -> Path:
         "model_sha256": run["model"]["sha256"],
         "profile_sha256": run["profile_sha256"],
         "measures": {measure["id"]: measure["value"] for measure in measures if measure["value"] is not None},
-        "items": {},
+        "items": {gate["name"]: _kept(folder, gate["name"]) for gate in verdict["gates"]},
     }
     path = path_of(run["model"]["file"], run["profile"], root=root)
-    write_json(path, record)
+    write_whole(path, document(record))
     return path
+
+
+def document(record: Mapping[str, Any]) -> str:
+    """A baseline as JSON with one line an item, so that a change of it can be read line by line."""
+    gates = {name: rows for name, rows in record["items"].items() if rows}
+    head = json.dumps({**record, "items": {}}, indent=2, ensure_ascii=False, allow_nan=False)
+    lists = [
+        f"    {json.dumps(name)}: [\n"
+        + ",\n".join(f"      {json.dumps(row, ensure_ascii=False, allow_nan=False)}" for row in rows)
+        + "\n    ]"
+        for name, rows in gates.items()
+    ]
+    return head.removesuffix("{}\n}") + ("{\n" + ",\n".join(lists) + "\n  }" if lists else "{}") + "\n}\n"
+
+
+def _kept(folder: RunFolder, gate: str) -> list[dict[str, Any]]:
+    rows = (dict(event.fields) for event in history.items(folder.items(gate)))
+    return [row for row in rows if row.get("server") == CANDIDATE]
+
+
+def _forbids(measure: Mapping[str, Any]) -> bool:
+    """Whether a claim keeps its run from becoming a baseline; one that found nothing to compare does not."""
+    spec = spec_of(measure["id"])
+    alone = spec.paired and measure["verdict"] == "unknown" and measure["n"] == 0
+    return not (measure["verdict"] == "pass" or spec.notice or alone)
 
 
 def _checked(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gates.errors import CheckError
 
 EventKind = Literal["invoke", "ok", "fail", "info"]
 KINDS: tuple[EventKind, ...] = ("invoke", "ok", "fail", "info")
+ITEM = "item"  # the remark that a graded item becomes
 RESERVED = frozenset({"op", "t_s", "kind", "client", "what"})
 
 
@@ -132,6 +133,18 @@ def read(path: Path) -> list[Event]:
     return [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
 
 
+def items(path: Path) -> list[Event]:
+    """The graded items of a gate as remarks of kind `ITEM`; empty without the file.
+
+    A torn last line is left out; a line that is no object is a CheckError.
+    """
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    lines.pop()
+    return [_item(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
 def operations(events: Sequence[Event], what: str | None = None) -> list[Operation]:
     """Invokes joined with their ends, in order of asking; only those of one `what` if it is given."""
     ends = {event.op: event for event in events if event.kind != "invoke" and event.op >= 0}
@@ -142,6 +155,16 @@ def operations(events: Sequence[Event], what: str | None = None) -> list[Operati
 def notes(events: Sequence[Event], what: str) -> Iterator[Event]:
     """Remarks of the harness of one kind, in order."""
     return (event for event in events if event.op < 0 and event.what == what)
+
+
+def _item(path: Path, number: int, line: bytes) -> Event:
+    try:
+        fields = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise CheckError(f"{path.name}, line {number}: not an item ({error})") from error
+    if not isinstance(fields, dict):
+        raise CheckError(f"{path.name}, line {number}: not an item (found {type(fields).__name__})")
+    return Event(op=-1, t_s=0.0, kind="info", client=-1, what=ITEM, fields=fields)
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Event:

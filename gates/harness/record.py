@@ -54,6 +54,11 @@ class RunFolder:
         return self.path / "verdict.json"
 
     @property
+    def details_json(self) -> Path:
+        """The drawings and tables behind the verdict, for the HTML report."""
+        return self.path / "details.json"
+
+    @property
     def verdict_md(self) -> Path:
         """The verdict for people."""
         return self.path / "verdict.md"
@@ -87,6 +92,10 @@ class RunFolder:
         """The history of one gate."""
         return self.path / gate / "history.jsonl"
 
+    def items(self, gate: str) -> Path:
+        """The graded items of one gate, where it keeps any."""
+        return self.path / gate / "items.jsonl"
+
     def metrics(self, gate: str) -> Path:
         """What the server counted of itself at the end of one gate."""
         return self.path / gate / "metrics.txt"
@@ -117,6 +126,14 @@ class RunFolder:
         if not isinstance(content, dict):
             raise UsageError(f"{self.verdict_json} is not a verdict; move it away, then judge the run again")
         return _complete(self.verdict_json, content, VERDICT_FIELDS)
+
+    def read_details(self) -> dict[str, Any]:
+        """The content of `details.json`; empty when it was never written or is damaged."""
+        try:
+            content = json.loads(self.details_json.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def write_run(self, record: Mapping[str, Any]) -> None:
         """Write `run.json`."""

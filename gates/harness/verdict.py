@@ -51,11 +51,24 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that belong to the report as an attachment (CSV), such as one row a cell."""
+    """Rows that belong to the report as an attachment (CSV), such as one row a cell.
+
+    One with a title also stands on the first screen of the HTML report.
+    """
 
     name: str
     header: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing (SVG) that belongs to the report: as an attachment and on its first screen."""
+
+    name: str
+    title: str
+    svg: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +84,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a check says: its measures, the rows behind them, and the findings under broken claims."""
+    """What a check says: measures, the rows and drawings behind them, the findings under broken claims."""
 
     measures: tuple[Measure, ...]
     tables: tuple[Table, ...] = ()
     findings: tuple[Finding, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

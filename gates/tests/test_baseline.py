@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gates import conduct, judge
+from gates import conduct, judge, registry
 from gates.errors import UsageError
 from gates.harness import baseline
-from gates.profile import Profile
+from gates.profile import Profile, checked
+from gates.registry import MeasureSpec
+from gates.tests.conftest import ECHO, echo_tables
 from gates.tests.judged import make_run, measures, run_record
 
 MODEL = {"file": "model.gguf", "bytes": 11, "sha256": "m" * 64}
@@ -55,6 +58,43 @@ def test_only_a_pass_can_be_promoted(tmp_path: Path, echo_profile: Profile) -> N
 def test_a_baseline_moves_only_with_a_reason(tmp_path: Path, echo_profile: Profile) -> None:
     with pytest.raises(UsageError, match="only with a reason"):
         baseline.promote(make_run(tmp_path, echo_profile), " ", root=tmp_path)
+
+
+def test_the_items_of_the_candidate_are_kept_one_a_line(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path / "runs", echo_profile)
+    rows = [
+        {"item": "a", "server": "candidate", "text": "né\n"},
+        {"item": "b", "server": "baseline"},
+        {"item": "c", "server": "candidate"},
+    ]
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    folder.items("echo").write_text(text + '{"item": "torn')
+    path = baseline.promote(folder, "first numbers", root=tmp_path)
+    baseline.adopt(folder, MODEL, "echo", root=tmp_path)
+    kept = baseline.of_run(folder)
+
+    assert kept is not None
+    assert {"echo": [rows[0], rows[2]]} == kept.items
+    assert 2 == sum('"item"' in line for line in path.read_text().splitlines())
+
+
+def test_a_claim_that_found_nothing_to_compare_with_does_not_forbid_a_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop = MeasureSpec("echo.drop_ratio", "Nothing is lost", "lower", paired=True)
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, measures=(*ECHO.measures, drop)),))
+    profile = checked("echo", echo_tables(max_drop_ratio=0.1), "0" * 64)
+
+    assert baseline.promote(make_run(tmp_path / "runs", profile), "the first", root=tmp_path).is_file()
+    with pytest.raises(UsageError, match=r"is no pass \(fail\): echo.right_ratio"):
+        baseline.promote(make_run(tmp_path / "runs", profile, second=1, wrong=1), "hope", root=tmp_path)
+
+
+def test_a_run_that_did_not_end_is_no_baseline(tmp_path: Path, echo_profile: Profile) -> None:
+    folder = make_run(tmp_path, echo_profile, state="interrupted")
+
+    with pytest.raises(UsageError, match=r"is no pass \(unknown\)"):
+        baseline.promote(folder, "hope", root=tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 9}'])

@@ -156,3 +156,22 @@ def test_what_was_recorded_survives_a_kill(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
 
     assert [0, 1, 2, 3, 4] == [event.get("n") for event in read(path)]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [("{", "not an item"), ("[1]", "found list"), ("NaN", "not JSON")]
+)
+def test_a_damaged_line_of_an_item_file_is_named(tmp_path: Path, line: str, found: str) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text(f'{{"item": "a"}}\n{line}\n')
+
+    with pytest.raises(CheckError, match=rf"items\.jsonl, line 2: .*{found}"):
+        history.items(path)
+
+
+def test_a_gate_without_items_has_none_and_a_torn_last_one_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    assert [] == history.items(path)
+
+    path.write_text('{"item": "a"}\n{"item": "b')
+    assert ["a"] == [event.get("item") for event in history.items(path)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from gates import registry
+from gates import outcome, registry
 from gates.harness import junit
 from gates.harness.allure import as_csv
 from gates.harness.record import RunFolder
-from gates.harness.verdict import Table
+from gates.harness.verdict import GateVerdict, Judgement, Picture, RunVerdict, Table
 from gates.profile import Profile, checked
 from gates.registry import MeasureSpec
 from gates.tests.conftest import ECHO, echo_tables
@@ -77,15 +76,10 @@ def test_the_answer_of_a_model_cannot_leave_its_place_in_the_markdown(failed: Ru
         assert not line.startswith("next line")
 
 
-def test_the_renderer_runs_alone_and_refuses_another_schema(passed: RunFolder, tmp_path: Path) -> None:
-    words = [sys.executable, "-I", render.__file__]
-    done = subprocess.run([*words, str(passed.verdict_json)], capture_output=True, check=True)
-    assert passed.verdict_md.read_bytes() == done.stdout
-
-    (tmp_path / "odd.json").write_text('{"schema": 2}')
+@pytest.mark.parametrize("rendered", [render.render, page.fragment])
+def test_no_renderer_reads_another_schema(rendered: Callable[[Any], str]) -> None:
     with pytest.raises(ValueError, match="schema is 2"):
-        render.main([str(tmp_path / "odd.json")])
-    assert render.main([]) == 2
+        rendered({"schema": 2})
 
 
 def test_the_first_screen_gives_verdict_claims_and_what_was_not_tested(failed: RunFolder) -> None:
@@ -112,12 +106,28 @@ def test_a_baseline_gives_a_column_and_the_change(passed: RunFolder) -> None:
     assert "| 90 % |" in render.render(with_baseline)
 
 
-@pytest.mark.parametrize("module", [page, render])
-def test_both_renderers_import_nothing_of_ours(module: Any) -> None:
-    source = Path(module.__file__).read_text()
+def test_drawings_and_titled_tables_stand_on_the_first_screen_and_long_ones_are_cut(
+    passed: RunFolder,
+) -> None:
+    rows = tuple((number, None, 0.123456, "two\n<b>lines</b>") for number in range(60))
+    tables = (Table("changed", ("n", "none", "share", "text"), rows, "Changed items"), Table("raw", (), ()))
+    judgement = Judgement((), tables, pictures=(Picture("forest", "Drops", "<svg></svg>"),))
+    run = RunVerdict("echo", {}, (GateVerdict("echo", 1.0, None, judgement),))
+    html = page.fragment(content(passed), json.loads(json.dumps(outcome.details(run))))
 
-    assert "import gates" not in source
-    assert "from gates" not in source
+    assert '<h2>Drops</h2><figure class="wide"><svg></svg></figure>' in html
+    assert "<b>Changed items</b> (60)" in html
+    assert '<td>49</td><td>-</td><td class="number">0.1235</td>' in html
+    assert "<td>50</td>" not in html
+    assert "and 10 more, in changed.csv below" in html
+    assert "<pre>two\n&lt;b&gt;lines&lt;/b&gt;</pre>" in html
+
+
+def test_a_run_without_details_has_a_first_screen_all_the_same(passed: RunFolder) -> None:
+    passed.details_json.write_text("[")
+
+    assert {} == passed.read_details()
+    assert "PASS" in page.fragment(content(passed), passed.read_details())
 
 
 def test_junit_counts_broken_claims_as_failures(failed: RunFolder) -> None:

@@ -1,0 +1,69 @@
+"""What all renderings of a verdict file share: its schema, the order of claims, numbers as people read them.
+
+Knows the verdict file's form (schema 1) and nothing else of this repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SCHEMA = 1
+ANSWERS = {
+    "pass": "Every claim of this profile holds.",
+    "fail": "At least one claim is broken: do not ship.",
+    "unknown": "Nobody can tell: do not ship on this run.",
+}
+ORDER = {"fail": 0, "unknown": 1, "notice": 2, "pass": 3}
+
+Record = Mapping[str, Any]
+
+
+def checked(record: Record) -> Record:
+    """The record itself; ValueError when it is of another schema."""
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"verdict schema is {record.get('schema')!r}, this renderer reads {SCHEMA}")
+    return record
+
+
+def headline(record: Record) -> str:
+    """The verdict in one line: the word, the profile, how many claims hold."""
+    claims = [measure for measure in measures(record) if not measure["notice"]]
+    held = sum(measure["verdict"] == "pass" for measure in claims)
+    return f"{record['verdict'].upper()}: profile {record['profile']}, {held} of {len(claims)} claims hold"
+
+
+def measures(record: Record) -> Iterator[Record]:
+    """Every measure, in the order of the gates."""
+    return (measure for gate in record["gates"] for measure in gate["measures"])
+
+
+def broken_first(record: Record) -> list[Record]:
+    """Every measure, broken ones first, then unknown ones, notices, and those that hold."""
+    return sorted(measures(record), key=lambda measure: ORDER[word(measure)])
+
+
+def word(measure: Record) -> str:
+    """What to call a measure's state: its verdict, or `notice` for one that only tells."""
+    return "notice" if measure["notice"] and measure["verdict"] != "pass" else str(measure["verdict"])
+
+
+def value(number: float | None, unit: str) -> str:
+    """A number with its unit; a ratio in per cent, a count alone, a dash for none."""
+    if number is None:
+        return "-"
+    if unit == "ratio":
+        return f"{number * 100:.4g} %"
+    return f"{number:.4g}" if unit == "count" else f"{number:.4g} {unit}"
+
+
+def interval(measure: Record) -> str:
+    """The interval of a measure, or a dash."""
+    if not measure["interval"]:
+        return "-"
+    return " to ".join(value(end, measure["unit"]) for end in measure["interval"])
+
+
+def again(record: Record) -> list[str]:
+    """The commands that ask the same again, for each gate that does not hold."""
+    return [gate["rerun"] for gate in record["gates"] if gate["verdict"] != "pass" and gate["rerun"]]
