@@ -22,7 +22,10 @@ ALIASES = {"DS4_SERVER_DEFAULT_TEMP": "server.default_temperature"}  # what user
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Sizes of the engine; `context` 0 means what the model file says, `threads` 0 means all cores."""
+    """Sizes of the engine; `context` 0 means what the model file says, `threads` 0 means all cores.
+
+    `kv_storage` is how cache rows are kept: `packed`, or `wide` to compare; no answer depends on it.
+    """
 
     context: int = 0
     threads: int = 0
@@ -32,6 +35,7 @@ class EngineSettings:
     prefill_chunk_live: int = 256
     cache_mib: int = 256
     cache_records: int = 32
+    kv_storage: str = "packed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "server.grace_s": (0, 3600),
     "server.stall_s": (1, 86400),
 }
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {"engine.kv_storage": ("packed", "wide")}
 
 
 def load(
@@ -194,7 +200,8 @@ def _convert(key: str, value: object, origin: str) -> Any:
     except (TypeError, ValueError, OverflowError):
         raise SettingError(f"{key} in {origin} is {shown(value)}; allowed is {_allowed(key, kind)}") from None
     low, high = _BOUNDS.get(key, (float("-inf"), float("inf")))
-    if isinstance(converted, int | float) and not low <= converted <= high:
+    outside = isinstance(converted, int | float) and not low <= converted <= high
+    if outside or converted not in _CHOICES.get(key, (converted,)):
         raise SettingError(f"{key} in {origin} is {value!r}; allowed is {_allowed(key, kind)}")
     return converted
 
@@ -218,6 +225,8 @@ def _string(value: object) -> str:
 
 
 def _allowed(key: str, kind: type) -> str:
+    if key in _CHOICES:
+        return " or ".join(_CHOICES[key])
     name = {int: "a whole number", float: "a number", str: "text"}[kind]
     bounds = _BOUNDS.get(key)
     return name if bounds is None else f"{name} from {bounds[0]:g} to {bounds[1]:g}"

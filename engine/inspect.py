@@ -14,6 +14,7 @@ from typing import Any
 from engine.errors import SettingError
 from engine.gguf.file import GGUFFile
 from engine.gguf.quants import QuantType
+from engine.kernels.rows import IndexLayout, KvLayout
 from engine.model.published import SPECS, two_bit_tensors
 from engine.model.spec import SPARSE_RATIO, ModelSpec
 from engine.model.tensors import check
@@ -59,18 +60,13 @@ class RowFormat:
 
 
 def row_formats(spec: ModelSpec) -> list[RowFormat]:
-    """The wide format the reference path uses, BF16, and the packed one that keeps the model's own codes.
-
-    Packed: one byte a value and a scale byte each 64 for the part without rotation, two bytes a rotated
-    value, padded to 8; index rows 4 bits a value and a scale byte each 32.
-    """
-    packed = spec.nope_dim + 2 * spec.rope_dim + spec.nope_dim // 64
-    packed = (packed + 7) // 8 * 8
+    """Float32, BF16, and what the engine stores by default: the model's own codes."""
     width, index = spec.head_dim, spec.index_dim
+    packed = KvLayout(spec.nope_dim, spec.rope_dim).nbytes
     return [
         RowFormat("float32", 4 * width, 4 * index),
         RowFormat("bfloat16", 2 * width, 2 * index),
-        RowFormat("fp8+fp4", packed, index // 2 + index // 32),
+        RowFormat("fp8+fp4", packed, IndexLayout(index).nbytes),
     ]
 
 

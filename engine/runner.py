@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.cache.sequence import SequenceCache
 from engine.gguf.file import GGUFFile
 from engine.kernels.ref.rounding import Numerics
+from engine.kernels.rows import Storage
 from engine.model import tensors
 from engine.model.graph import Graph
 from engine.model.ops import Ops
@@ -74,16 +75,20 @@ class Runner:
         file: GGUFFile | str | Path,
         *,
         numerics: Numerics | None = None,
+        storage: Storage = "packed",
         threads: Threads | None = None,
         ops: type[Ops] = Ops,
     ) -> None:
-        """Load and check a model file; ModelFileError says what is wrong with it."""
+        """Load and check a model file; ModelFileError says what is wrong with it.
+
+        `storage` is how cached rows lie in memory and changes no bit of any result.
+        """
         opened = file if isinstance(file, GGUFFile) else GGUFFile.open(file)
         self.spec = ModelSpec.from_metadata(opened.metadata)
         tensors.check(opened, self.spec)
         self._threads = threads or Threads(1, torch.get_num_threads())
         self._pace = Pace(self._threads)
-        self._graph = Graph(ops(self.spec, numerics or Numerics()), LocalWeights(opened))
+        self._graph = Graph(ops(self.spec, numerics or Numerics(), storage), LocalWeights(opened))
         self._shapes = self._graph.shapes()
         self.exactness: Exactness = check_rows(self.spec)
 

@@ -18,21 +18,23 @@ from engine.cache.store import Rows
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """One stream of compressed rows: tokens a row, collected values a token, values a row, rows a tile."""
+    """One stream of compressed rows: tokens a row, values collected a token, elements a row, rows a tile."""
 
     ratio: int
     collected: int
     width: int
+    dtype: torch.dtype
     tile: int
     overlap: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Sizes of one layer's cache: the window, the width of a row, and its compressed streams."""
+    """Sizes of one layer's cache: the window, the elements of a row, and its compressed streams."""
 
     window: int
     width: int
+    dtype: torch.dtype
     main: StreamShape | None
     index: StreamShape | None
 
@@ -47,7 +49,7 @@ class Stream:
     @classmethod
     def empty(cls, shape: StreamShape) -> Stream:
         """No rows yet."""
-        rows = Rows(shape.width, tile=shape.tile)
+        rows = Rows(shape.width, shape.dtype, tile=shape.tile)
         return cls(rows, Frontier(shape.ratio, shape.collected, overlap=shape.overlap))
 
     def clone(self) -> Stream:
@@ -59,7 +61,7 @@ class Stream:
 class LayerCache:
     """State of one layer; the row of position p lies in `ring[p % window]`."""
 
-    ring: Tensor  # [window, D]
+    ring: Tensor  # [window, width]
     main: Stream | None
     index: Stream | None
 
@@ -68,7 +70,7 @@ class LayerCache:
         """Nothing seen yet."""
         main = Stream.empty(shape.main) if shape.main else None
         index = Stream.empty(shape.index) if shape.index else None
-        return cls(torch.zeros(shape.window, shape.width), main, index)
+        return cls(torch.zeros(shape.window, shape.width, dtype=shape.dtype), main, index)
 
     def clone(self) -> LayerCache:
         """A copy that shares the compressed rows."""

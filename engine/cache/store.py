@@ -16,26 +16,27 @@ from torch import Tensor
 class _Buffer:
     """Storage behind one or more `Rows`; `filled` rows belong to somebody."""
 
-    data: Tensor  # [capacity, D], finite everywhere
+    data: Tensor  # [capacity, width], zeros where nobody wrote
     filled: int
 
 
 class Rows:
-    """`count` rows of `width` values in a buffer whose length is always a multiple of `tile` rows.
+    """`count` rows of `width` elements in a buffer whose length is always a multiple of `tile` rows.
 
-    What lies behind the last row is finite but arbitrary: readers work on whole tiles and mask it.
+    What lies behind the last row is arbitrary but stands for finite values: readers work on whole tiles and
+    mask it.
     """
 
     __slots__ = ("_buffer", "_tile", "count")
 
-    def __init__(self, width: int, *, tile: int) -> None:
+    def __init__(self, width: int, dtype: torch.dtype, *, tile: int) -> None:
         self._tile = tile
-        self._buffer = _Buffer(torch.zeros(tile, width), 0)
+        self._buffer = _Buffer(torch.zeros(tile, width, dtype=dtype), 0)
         self.count = 0
 
     @property
     def data(self) -> Tensor:
-        """The whole buffer [capacity, D]."""
+        """The whole buffer [capacity, width]."""
         return self._buffer.data
 
     @property
@@ -44,7 +45,7 @@ class Rows:
         return self.count * self.data.shape[1] * self.data.element_size()
 
     def append(self, rows: Tensor) -> None:
-        """Add rows [n, D] at the end."""
+        """Add stored rows [n, width] at the end."""
         end = self.count + rows.shape[0]
         if self._buffer.filled != self.count or end > self.data.shape[0]:
             self._move(end)
@@ -60,6 +61,6 @@ class Rows:
     def _move(self, end: int) -> None:
         """Take a buffer of our own with room for `end` rows and half as many again."""
         tiles = -(-(end + end // 2) // self._tile)
-        data = torch.zeros(tiles * self._tile, self.data.shape[1])
+        data = torch.zeros(tiles * self._tile, self.data.shape[1], dtype=self.data.dtype)
         data[: self.count] = self.data[: self.count]
         self._buffer = _Buffer(data, self.count)

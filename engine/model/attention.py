@@ -30,7 +30,7 @@ class _Inputs:
     """Projections of a step's rows."""
 
     q: Tensor  # [T, H, D], neither normed nor rotated yet: a piece at a time stays in the core's cache
-    kv: Tensor  # [T, D]
+    kv: Tensor  # [T, stored], as the window keeps them
     main: Tensor | None  # [T, collected] of the compressor
     index: Tensor | None  # [T, collected] of the indexer's compressor
     index_q: Tensor | None  # [T, heads, dim]
@@ -44,6 +44,7 @@ class Attention:
         spec, prefix = ops.spec, f"blk.{layer}."
         self._ops = ops
         self._layer = layer
+        self._codec = ops.codec("window")
         self._ratio = spec.ratios[layer]
         self._enter = joined(source, [prefix + "attn_q_a.weight", prefix + "attn_kv.weight"])
         self._q_norm = source.tensor(prefix + "attn_q_a_norm.weight")
@@ -73,7 +74,7 @@ class Attention:
         """What the cache keeps for this layer."""
         main = self._main.shape() if self._main else None
         index = self._index.shape() if self._indexer else None
-        return LayerShape(self._ops.spec.window, self._ops.spec.head_dim, main, index)
+        return LayerShape(self._ops.spec.window, self._codec.stored, self._codec.dtype, main, index)
 
     def __call__(self, h: Tensor, step: Step) -> Tensor:
         """Output [T, C] of normed rows [T, C]; advances the caches of all spans."""
@@ -105,7 +106,7 @@ class Attention:
             main, index, index_weights = torch.split(main, sizes, 1)
             if any(span.end // self._ratio > spec.index_topk for span in step.spans):
                 index_q = self._indexer.queries(qr, rotation)
-        return _Inputs(q, self._ops.store(kv, "window"), main, index, index_q, index_weights)
+        return _Inputs(q, self._codec.pack(kv), main, index, index_q, index_weights)
 
     def _compress(self, inputs: _Inputs, cache: LayerCache, span: Span) -> None:
         rows = slice(span.start, span.stop)
@@ -138,11 +139,12 @@ class Attention:
         rows = slice(piece.start, piece.stop)
         window, count = self._ops.spec.window, piece.stop - piece.start
         place = piece.position % window
-        before = cache.ring.clone() if count > 1 else cache.ring
+        alone, first = count == 1, piece.position < window
+        before = None if alone or first else self._codec.unpack(cache.ring.clone())
         cache.ring[place : place + count] = inputs.kv[rows]
-        near = Window(
-            cache.ring, before if piece.position >= window else None, self._ops.mine[place : place + count]
-        )
+        own = self._codec.unpack(cache.ring)
+        mine = self._ops.mine[place : place + count]
+        near = Window(own, own if alone and not first else before, mine)
         tiles: list[Tile] = []
         if self._main and cache.main:
             tiles = self._far(inputs, cache, piece, Closed.at(piece.position, count, self._ratio))
@@ -151,6 +153,7 @@ class Attention:
 
     def _far(self, inputs: _Inputs, cache: LayerCache, piece: Span, closed: Closed) -> list[Tile]:
         """Tiles of the compressed rows that the piece's queries may see."""
+        assert self._main is not None
         assert cache.main is not None
         data, topk = cache.main.rows.data, self._ops.spec.index_topk
         if not self._indexer:
@@ -163,14 +166,15 @@ class Attention:
         rows = slice(piece.start, piece.stop)
         q, weights = inputs.index_q[rows], inputs.index_weights[rows]
         chosen = self._indexer.select(q, weights, cache.index.rows, closed)
-        picked = data.index_select(0, chosen.flatten())
+        picked = self._main.codec.unpack(data.index_select(0, chosen.flatten()))
         if len(chosen) > 1:
             picked = picked.view(*chosen.shape, -1)
         return [Tile(picked, self._shown(closed, 0, topk))]
 
     def _tile(self, data: Tensor, start: int, size: int, closed: Closed) -> Tile:
         """One tile of consecutive rows."""
-        return Tile(data[start : start + size], self._shown(closed, start, size))
+        assert self._main is not None
+        return Tile(self._main.codec.unpack(data[start : start + size]), self._shown(closed, start, size))
 
     def _shown(self, closed: Closed, start: int, size: int) -> Tensor | None:
         """Bias [T, size] that hides rows not closed yet, None if there are none."""

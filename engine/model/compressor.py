@@ -23,6 +23,7 @@ class Compressor:
     def __init__(self, ops: Ops, source: TensorSource, prefix: str, *, ratio: int, role: Role) -> None:
         self._ops = ops
         self._role: Role = role
+        self.codec = ops.codec(role)
         self._ratio = ratio
         self._norm = source.tensor(prefix + "_norm.weight")
         self._ape = source.tensor(prefix + "_ape.weight")  # [ratio, channels]
@@ -42,7 +43,7 @@ class Compressor:
         """What the cache needs to know."""
         overlap = self._ratio == SPARSE_RATIO
         tile = INDEX_TILE if self._role == "index" else max(ROW_TILE, self._sparse_tile())
-        return StreamShape(self._ratio, self.collected, self._norm.shape[0], tile, overlap)
+        return StreamShape(self._ratio, self.collected, self.codec.stored, self.codec.dtype, tile, overlap)
 
     def push(self, stream: Stream, z: Tensor, position: int) -> None:
         """Add projections [T, 2 channels] of the tokens from `position` on; closed windows become rows.
@@ -60,14 +61,14 @@ class Compressor:
             stream.rows.append(self._rows(*closed, first=stream.rows.count))
 
     def _rows(self, windows: Tensor, before: Tensor | None, *, first: int) -> Tensor:
-        """Rows [n, D] of closed windows [n, ratio, 2 channels]."""
+        """Stored rows [n, stored] of closed windows [n, ratio, 2 channels]."""
         keys, scores = torch.split(windows, self._channels, -1)
         if self._ratio == SPARSE_RATIO:
             keys, scores = self._overlapped(keys, scores, before)
         pooled = rms_norm(compress.pool(keys, scores), self._norm, self._ops.spec.rms_eps)
         positions = (first + torch.arange(windows.shape[0])) * self._ratio  # first token of each window
         turned = self._ops.rotation(positions, scaled=True).turn(pooled)
-        return self._ops.store(turned, self._role)
+        return self.codec.pack(self._ops.spread(turned) if self._role == "index" else turned)
 
     def _overlapped(self, keys: Tensor, scores: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """Slots of overlapping windows; nothing came before the first one."""

@@ -18,6 +18,7 @@ class Indexer:
     def __init__(self, ops: Ops, source: TensorSource, layer: int) -> None:
         spec = ops.spec
         self._ops = ops
+        self._codec = ops.codec("index")
         self._query = joined(source, [f"blk.{layer}.indexer.attn_q_b.weight"])
         self._scale = (spec.index_heads * spec.index_dim) ** -0.5
 
@@ -34,7 +35,7 @@ class Indexer:
         """
         weights = weights * self._scale
         tiles = [
-            index.scores(q, rows.data[start : start + INDEX_TILE], weights)
+            index.scores(q, self._codec.unpack(rows.data[start : start + INDEX_TILE]), weights)
             for start in range(0, closed.most, INDEX_TILE)
         ]
         score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -17,6 +18,8 @@ from engine.kernels.ref import rope, rounding
 from engine.kernels.ref.attention import ROW_TILE
 from engine.kernels.ref.linear import grouped, linear, times
 from engine.kernels.ref.rounding import Numerics
+from engine.kernels.ref.rows import RowCodec
+from engine.kernels.rows import IndexLayout, KvLayout, Storage
 from engine.model.spec import ModelSpec
 
 Role = Literal["window", "compressed", "index"]  # what a cached row is
@@ -88,12 +91,13 @@ def joined(source: TensorSource, names: Sequence[str]) -> Matrix:
 class Ops:
     """The engine's own arithmetic for one model and one numerics setting."""
 
-    def __init__(self, spec: ModelSpec, numerics: Numerics) -> None:
+    def __init__(self, spec: ModelSpec, numerics: Numerics, storage: Storage = "packed") -> None:
         yarn = rope.Yarn(
             spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow
         )
         self.spec = spec
         self.numerics = numerics
+        self.storage: Storage = storage
         places = torch.arange(spec.window)
         self.mine = places <= places.unsqueeze(
             1
@@ -118,19 +122,33 @@ class Ops:
         """Angles of positions [T]: plain for window-only layers, scaled for compressed ones."""
         return Rotation(*rope.cos_sin(positions, self._scaled if scaled else self._plain))
 
-    def store(self, rows: Tensor, role: Role) -> Tensor:
-        """Rows [n, D] as the cache holds them, with the model's roundings."""
+    def codec(self, role: Role) -> RowCodec:
+        """How the cache stores rows of a role; without their rounding there are no codes, only values."""
+        spec, numerics = self.spec, self.numerics
         if role == "index":
-            return self.index(rows)
+            if self.storage == "packed" and numerics.index_fp4:
+                return RowCodec.index(IndexLayout(spec.index_dim))
+            return RowCodec.wide(spec.index_dim, partial(self.store, role=role))
+        if self.storage == "packed" and numerics.kv_fp8 and numerics.tail_bf16:
+            return RowCodec.kv(KvLayout(spec.nope_dim, spec.rope_dim))
+        return RowCodec.wide(spec.head_dim, partial(self.store, role=role))
+
+    def store(self, rows: Tensor, role: Role) -> Tensor:
+        """Rows [n, D] with the model's roundings, float32."""
+        if role == "index":
+            return rounding.fp4_round(rows) if self.numerics.index_fp4 else rows
         nope = self.spec.nope_dim
         if self.numerics.kv_fp8:
             rows = rounding.e4m3_round(rows, nope)
         return rounding.bf16_tail(rows, nope) if self.numerics.tail_bf16 else rows
 
-    def index(self, x: Tensor) -> Tensor:
-        """Indexer queries or rows [..., d] as they are compared: spread by Hadamard, rounded to FP4."""
+    def spread(self, x: Tensor) -> Tensor:
+        """Indexer queries or rows [..., d] after the Hadamard transform that belongs to their rounding."""
         if not self.numerics.index_fp4:
             return x
         width = x.shape[-1]
-        spread = linear(x.reshape(-1, width), self._signs).mul_(width**-0.5)
-        return rounding.fp4_round(spread).view(x.shape)
+        return linear(x.reshape(-1, width), self._signs).mul_(width**-0.5).view(x.shape)
+
+    def index(self, x: Tensor) -> Tensor:
+        """Indexer queries [..., d] as they are compared with stored rows."""
+        return self.store(self.spread(x), "index")

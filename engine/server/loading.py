@@ -13,6 +13,7 @@ from engine.chat.markers import Markers
 from engine.config import EngineSettings, Settings
 from engine.core import ModelRunner
 from engine.gguf.file import GGUFFile
+from engine.kernels.rows import Storage
 from engine.loop import Engine
 from engine.scheduler.scheduler import SchedulerLimits
 from engine.server.service import Service
@@ -31,7 +32,8 @@ def load_service(path: Path, settings: Settings) -> Service:
     file = GGUFFile.open(path)
     tokenizer = Tokenizer.from_gguf(file)
     threads = Threads(1, settings.engine.threads) if settings.engine.threads else None
-    runner = Runner(file, threads=threads)
+    storage: Storage = "wide" if settings.engine.kv_storage == "wide" else "packed"
+    runner = Runner(file, storage=storage, threads=threads)
     if not runner.exactness.holds:
         log.warning("event=not_exact message=%s", runner.exactness.describe())
     context = min(settings.engine.context or runner.spec.context_length, runner.spec.context_length)

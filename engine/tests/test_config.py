@@ -42,6 +42,7 @@ def test_the_default_temperature_of_ds4_scripts_is_read() -> None:
         pytest.param("[server]\nport = 70000", "0 to 65535", id="range"),
         pytest.param("[engine]\nthreads = 1.5", "a whole number", id="fraction"),
         pytest.param("[server]\nhost = 1", "allowed is text", id="number_for_text"),
+        pytest.param('[engine]\nkv_storage = "fp8"', "packed or wide", id="choice"),
         pytest.param("[nothing]\nx = 1", "unknown setting nothing.x", id="unknown_table"),
         pytest.param("server = 1", "unknown setting server", id="table_is_a_number"),
         pytest.param("[server", "not TOML", id="syntax"),

@@ -123,6 +123,21 @@ def test_a_step_returns_the_logits_of_each_slices_last_token(runner: Runner, who
     assert torch.equal(whole[[39, -1]], logits)
 
 
+def test_packed_and_wide_rows_give_the_same_bits_in_a_third_of_the_memory(
+    runner: Runner, small_path: Path, whole: Tensor
+) -> None:
+    wide = Runner(small_path, storage="wide", threads=Threads(1, 1))
+    caches = [runner.new_cache(), wide.new_cache()]
+    packed, unpacked = (
+        _cut(cache, one, _tokens(1), [60, 1, 1]) for cache, one in zip(caches, (runner, wide), strict=True)
+    )
+    growth = [cache.nbytes - cache.snapshot().nbytes for cache in caches]
+
+    assert torch.equal(whole, packed)
+    assert torch.equal(whole, unpacked)
+    assert growth[1] > 2.8 * growth[0]
+
+
 @pytest.mark.parametrize("off", ["kv_fp8", "index_fp4", "tail_bf16"])
 def test_every_rounding_of_the_model_is_felt(small_path: Path, whole: Tensor, off: str) -> None:
     runner = Runner(small_path, numerics=Numerics(**{off: False}), threads=Threads(1, 1))

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-E4M3_BLOCK = 64
+from engine.kernels.rows import E4M3_BLOCK, FP4_BLOCK, SCALE_NAN
+
 E4M3_MAX = 448.0
 E4M3_FLOOR = 1e-4
-FP4_BLOCK = 32
 FP4_MAX = 6.0
 FP4_FLOOR = 6.0 * 2.0**-126
 _MANTISSA = 0x7FFFFF
 _EXPONENT = 0x7F800000
-_FP4_LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_E4M3_IN_HALF = -0x4080  # sign, exponent's low four bits, mantissa's high three: 0xBF80 as int16
+_FP4_MAGNITUDES = 0x0E000E00
+_FP4_SIGNS = -0x7FFF8000  # bits 15 and 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,48 +37,41 @@ class Numerics:
 EXACT = Numerics(kv_fp8=False, index_fp4=False, tail_bf16=False)
 
 
-def ceil_exponent(ratio: Tensor) -> Tensor:
-    """Smallest int32 k with 2**k >= ratio, for positive normal float32 `ratio`."""
-    bits = ratio.contiguous().view(torch.int32)
-    return (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(torch.int32)
-
-
-def power_of_two(exponent: Tensor) -> Tensor:
-    """Exact float32 2**exponent for int32 exponents -126 to 127."""
-    return ((exponent + 127) << 23).view(torch.float32)
-
-
-def _in_blocks(x: Tensor, block: int) -> Tensor:
-    """Rows [..., n] as [..., n / block, block]."""
-    return x.reshape(*x.shape[:-1], -1, block)
-
-
-def _blocks(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Tensor]:
-    """Scaled blocks [..., n / block, block] within +-top, and their exponents [..., n / block]."""
-    parts = _in_blocks(x.float(), block)
-    exponent = ceil_exponent(parts.abs().amax(-1).clamp_min(floor) / top)
-    return (parts / power_of_two(exponent).unsqueeze(-1)).clamp(-top, top), exponent
-
-
 def _scaled(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Tensor]:
-    """Scaled blocks as `_blocks` gives them, and the scales themselves [..., n / block, 1]."""
-    parts = _in_blocks(x.float(), block)
+    """Scaled blocks [..., n / block, block] within +-top, and their scales [..., n / block, 1]."""
+    parts = x.float().unflatten(-1, (-1, block))
     ratio = parts.abs().amax(-1, keepdim=True).clamp_min(floor) / top
     scale = ((ratio.view(torch.int32) + _MANTISSA) & ~_MANTISSA).view(torch.float32)
     return (parts / scale).clamp(-top, top), scale
 
 
+def _scale_bytes(scale: Tensor) -> Tensor:
+    """E8M0 bytes [...] of scales [..., 1]; blocks with an infinity or a NaN get the byte that says so."""
+    exponent = (scale.squeeze(-1).view(torch.int32) >> 23).abs_()  # of a NaN the sum above left minus zero
+    return exponent.clamp_(max=SCALE_NAN).to(torch.uint8)
+
+
+def _scales(stored: Tensor, factor: float) -> Tensor:
+    """Scales [..., 1] of E8M0 bytes, times `factor`."""
+    return (stored.to(torch.int32) << 23).view(torch.float32).mul_(factor).unsqueeze(-1)
+
+
 def e4m3_codes(x: Tensor) -> tuple[Tensor, Tensor]:
-    """E4M3 codes (uint8 [..., n]) and block exponents (int8 [..., n / 64]) of float rows."""
-    scaled, exponent = _blocks(x, E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
-    codes = scaled.to(torch.float8_e4m3fn).view(torch.uint8).flatten(-2)
-    return codes, exponent.to(torch.int8)
+    """E4M3 codes (uint8 [..., n]) and E8M0 scale bytes (uint8 [..., n / 64]) of float rows."""
+    scaled, scale = _scaled(x, E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
+    return scaled.to(torch.float8_e4m3fn).view(torch.uint8).flatten(-2), _scale_bytes(scale)
 
 
-def e4m3_values(codes: Tensor, exponents: Tensor) -> Tensor:
-    """Float32 rows of E4M3 codes and block exponents; the inverse of `e4m3_codes`, exact."""
-    parts = _in_blocks(codes.view(torch.float8_e4m3fn).float(), E4M3_BLOCK)
-    return (parts * power_of_two(exponents.to(torch.int32)).unsqueeze(-1)).flatten(-2)
+def e4m3_values(codes: Tensor, scales: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Float32 rows [..., n] of E4M3 codes and scale bytes; exactly what `e4m3_codes` rounded to.
+
+    A code's bits, moved into a float16, are the same number but for 2**8: half the time of a table.
+    """
+    out = torch.empty(codes.shape, device=codes.device) if out is None else out
+    halves = (codes.view(torch.int8).to(torch.int16) << 7).bitwise_and_(_E4M3_IN_HALF)
+    out.copy_(halves.view(torch.float16))
+    out.unflatten(-1, (-1, E4M3_BLOCK)).mul_(_scales(scales, 2.0**8))
+    return out
 
 
 def e4m3_round(x: Tensor, nope_dim: int) -> Tensor:
@@ -91,36 +86,38 @@ def bf16_tail(x: Tensor, nope_dim: int) -> Tensor:
     return torch.cat((x[..., :nope_dim], x[..., nope_dim:].to(torch.bfloat16).to(x.dtype)), -1)
 
 
-def _fp4_magnitude(a: Tensor) -> Tensor:
-    """Nearest E2M1 level of 0 <= a <= 6; ties go to the even code, which half-to-even rounding gives."""
-    step = torch.where(a < 2.0, 0.5, torch.where(a < 4.0, 1.0, 2.0))
-    return (a / step).round() * step
-
-
-def fp4_codes(x: Tensor) -> tuple[Tensor, Tensor]:
-    """E2M1 codes with the sign in bit 3 (uint8 [..., n], one a byte) and exponents (int8 [..., n / 32])."""
-    scaled, exponent = _blocks(x, FP4_BLOCK, FP4_FLOOR, FP4_MAX)
-    levels = torch.tensor(_FP4_LEVELS, device=x.device)
-    code = torch.searchsorted(levels, _fp4_magnitude(scaled.abs()).contiguous())
-    sign = torch.signbit(scaled).to(torch.int64) << 3
-    return (code | sign).to(torch.uint8).flatten(-2), exponent.to(torch.int8)
-
-
-def fp4_values(codes: Tensor, exponents: Tensor) -> Tensor:
-    """Float32 rows of E2M1 codes and block exponents; the inverse of `fp4_codes`, exact."""
-    levels = torch.tensor(_FP4_LEVELS, device=codes.device)
-    magnitude = levels[(codes & 7).long()]
-    value = _in_blocks(torch.where(codes >= 8, -magnitude, magnitude), FP4_BLOCK)
-    return (value * power_of_two(exponents.to(torch.int32)).unsqueeze(-1)).flatten(-2)
+def _fp4_levels(scaled: Tensor) -> Tensor:
+    """Nearest E2M1 levels of values within +-6; ties go to the even code, as half-to-even rounding does."""
+    # Levels are half the value's own power of two apart, and half a unit below 2.
+    step = (scaled.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(0.5).clamp_min_(0.5)
+    return (scaled / step).round_().mul_(step)
 
 
 def fp4_round(x: Tensor) -> Tensor:
     """E2M1 round trip of every 32-block of each row [..., n]."""
     scaled, scale = _scaled(x, FP4_BLOCK, FP4_FLOOR, FP4_MAX)
-    # Levels are half the value's own power of two apart, and half a unit below 2.
-    step = (scaled.view(torch.int32) & _EXPONENT).view(torch.float32).mul(0.5).clamp_min(0.5)
-    rounded: Tensor = (scaled / step).round() * step * scale
-    return rounded.flatten(-2).to(x.dtype)
+    return (_fp4_levels(scaled) * scale).flatten(-2).to(x.dtype)
+
+
+def fp4_codes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """E2M1 codes, two a byte (uint8 [..., n / 2]), and E8M0 scale bytes (uint8 [..., n / 32])."""
+    scaled, scale = _scaled(x, FP4_BLOCK, FP4_FLOOR, FP4_MAX)
+    bits = _fp4_levels(scaled).mul_(2.0**-14).half().view(torch.int16).flatten(-2)
+    codes = ((bits >> 9) & 7) | ((bits >> 12) & 8)
+    return (codes[..., ::2] | (codes[..., 1::2] << 4)).to(torch.uint8), _scale_bytes(scale)
+
+
+def fp4_values(codes: Tensor, scales: Tensor) -> Tensor:
+    """Float32 rows [..., n] of paired E2M1 codes and scale bytes; exactly what `fp4_codes` rounded to.
+
+    Two products put both codes of a byte into float16 places, where they are the same numbers but for 2**14.
+    """
+    pairs = codes.to(torch.int32)
+    signs = (pairs * (1 << 12 | 1 << 24)).bitwise_and_(_FP4_SIGNS)
+    halves = pairs.mul_(1 << 9 | 1 << 21).bitwise_and_(_FP4_MAGNITUDES).bitwise_or_(signs)
+    values = halves.view(torch.float16).float()
+    values.unflatten(-1, (-1, FP4_BLOCK)).mul_(_scales(scales, 2.0**14))
+    return values
 
 
 def hadamard(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class RowsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.copies: list[tuple[Rows, list[float]]] = [(Rows(2, tile=4), [])]
+        self.copies: list[tuple[Rows, list[float]]] = [(Rows(2, torch.float32, tile=4), [])]
         self.next = 0.0
 
     @rule(which=st.integers(0, 99), count=st.integers(1, 9))

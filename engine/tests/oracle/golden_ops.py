@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.gguf.quants import QuantType
 from engine.kernels.ref.rounding import Numerics
+from engine.kernels.rows import Storage
 from engine.model.ops import Matrix, Ops, Role, Rotation
 from engine.model.spec import ModelSpec
 
@@ -22,9 +23,9 @@ _K_QUANTS = (QuantType.IQ2_XXS, QuantType.Q2_K, QuantType.Q4_K)
 class GoldenOps(Ops):
     """The engine's graph with the other engine's roundings; tails are float16, not bfloat16."""
 
-    def __init__(self, spec: ModelSpec, numerics: Numerics) -> None:
+    def __init__(self, spec: ModelSpec, numerics: Numerics, storage: Storage = "packed") -> None:
         assert not numerics.tail_bf16
-        super().__init__(spec, numerics)
+        super().__init__(spec, numerics, storage)
 
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
         """Product with the input rounded as the weight's format asks."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.cache.sequence import SequenceCache
 from engine.kernels.ref import rounding
 from engine.kernels.ref.rounding import Numerics
+from engine.kernels.rows import SCALE_BIAS
 from engine.model.graph import Graph
 from engine.model.ops import Ops, Role
 from engine.tests.oracle.reference import E2M1, E4M3, Array, Reference, block_scale, nearest, walsh
@@ -26,7 +27,7 @@ class Listening(Ops):
     """The engine's arithmetic; keeps what it is asked to round."""
 
     def __init__(self) -> None:
-        super().__init__(SPEC, Numerics())
+        super().__init__(SPEC, Numerics(), "wide")
         self.rows: list[Tensor] = []
         self.index_inputs: list[Tensor] = []
 
@@ -35,9 +36,9 @@ class Listening(Ops):
             self.rows.append(rows[:, : SPEC.nope_dim].clone())
         return super().store(rows, role)
 
-    def index(self, x: Tensor) -> Tensor:
+    def spread(self, x: Tensor) -> Tensor:
         self.index_inputs.append(x.reshape(-1, SPEC.index_dim).clone())
-        return super().index(x)
+        return super().spread(x)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def _wide(width: int) -> Tensor:
     return rows
 
 
-def _differing(x: Tensor, codes: Tensor, exponents: Tensor, levels: Array, block: int, floor: float) -> int:
+def _differing(x: Tensor, codes: Tensor, scales: Tensor, levels: Array, block: int, floor: float) -> int:
     """Codes that differ from the reference although their value is not within 2 ulp of a rounding edge."""
     blocks = x.numpy().reshape(len(x), -1, block)
     scale = block_scale(blocks, floor, levels[-1])
@@ -73,7 +74,7 @@ def _differing(x: Tensor, codes: Tensor, exponents: Tensor, levels: Array, block
     near = to_edge[..., 0] <= 2 * np.spacing(magnitude.astype(np.float32))
     sign_bit = 0x80 if len(levels) > 8 else 0x8
     found = (codes.numpy() & (sign_bit - 1)).reshape(blocks.shape)
-    scaled = np.ldexp(1.0, exponents.numpy().astype(int))[..., None] != scale
+    scaled = np.ldexp(1.0, scales.numpy().astype(int) - SCALE_BIAS)[..., None] != scale
     peak = np.maximum(np.abs(blocks).max(-1, keepdims=True), floor).astype(np.float32)
     border = np.abs(peak - levels[-1] * scale) <= 2 * np.spacing(peak)
     border |= np.abs(peak - levels[-1] * scale / 2) <= 2 * np.spacing(peak)
@@ -82,18 +83,19 @@ def _differing(x: Tensor, codes: Tensor, exponents: Tensor, levels: Array, block
 
 def test_every_e4m3_code_of_a_pass_equals_the_reference(heard: Listening) -> None:
     x = torch.cat([*heard.rows, _wide(SPEC.nope_dim)])
-    codes, exponents = rounding.e4m3_codes(x)
+    codes, scales = rounding.e4m3_codes(x)
 
-    assert 0 == _differing(x, codes, exponents, E4M3, 64, 1e-4)
-    assert torch.equal(rounding.e4m3_values(codes, exponents), rounding.e4m3_round(x, SPEC.nope_dim))
+    assert 0 == _differing(x, codes, scales, E4M3, 64, 1e-4)
+    assert torch.equal(rounding.e4m3_values(codes, scales), rounding.e4m3_round(x, SPEC.nope_dim))
 
 
 def test_every_fp4_code_of_a_pass_equals_the_reference(heard: Listening) -> None:
     x = rounding.hadamard(torch.cat([*heard.index_inputs, _wide(SPEC.index_dim)]))
-    codes, exponents = rounding.fp4_codes(x)
+    pairs, scales = rounding.fp4_codes(x)
+    codes = torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
 
-    assert 0 == _differing(x, codes, exponents, E2M1, 32, 6 * 2.0**-126)
-    assert torch.equal(rounding.fp4_values(codes, exponents), rounding.fp4_round(x))
+    assert 0 == _differing(x, codes, scales, E2M1, 32, 6 * 2.0**-126)
+    assert torch.equal(rounding.fp4_values(pairs, scales), rounding.fp4_round(x))
 
 
 def test_the_hadamard_transform_is_the_sylvester_matrix() -> None:
