@@ -1,4 +1,4 @@
-"""The command line of the gates: run, plan, judge, report, tag, baseline, data.
+"""The command line of the gates: run, resume, plan, judge, report, tag, baseline, data.
 
 Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and the exit codes: 0 pass,
 1 fail, 2 usage, 3 unknown, 4 infrastructure, 130 interrupted. Knows nothing of how a command does its work.
@@ -10,13 +10,16 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from gates import profile
 from gates.errors import ExitCode, GateError, InfrastructureError, UsageError
+
+if TYPE_CHECKING:
+    from gates.target import Target
 
 app = App(
     name="gates",
@@ -33,6 +36,18 @@ NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, 
 NO_PLACE_HINT = "make room or mend its rights, then judge what was recorded: python -m gates judge latest"
 
 Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate or release.")]
+ModelFile = Annotated[Path | None, Parameter(help="Model file to serve (default: the embedded model).")]
+ServerCommand = Annotated[
+    str | None, Parameter(help="Start this command; it gets {port}, {model}, {context}.")
+]
+BaseUrl = Annotated[
+    tuple[str, ...],
+    Parameter(help="Judge a server that already runs here; several share the items of quality."),
+]
+ControlUrl = Annotated[str | None, Parameter(help="A running server that is asked the same, to compare.")]
+ControlModel = Annotated[
+    Path | None, Parameter(help="A model that is served beside and asked the same, to compare.")
+]
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
 
 
@@ -64,36 +79,49 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(
     *,
     profile: Profile = "ci",
-    model: Annotated[
-        Path | None, Parameter(help="Model file to serve (default: the embedded model).")
-    ] = None,
-    base_url: Annotated[str | None, Parameter(help="Judge a server that already runs here.")] = None,
-    server: Annotated[
-        str | None, Parameter(help="Start this command; it gets {port}, {model}, {context}.")
-    ] = None,
+    model: ModelFile = None,
+    base_url: BaseUrl = (),
+    server: ServerCommand = None,
+    control_url: ControlUrl = None,
+    control_model: ControlModel = None,
     only: Annotated[tuple[str, ...], Parameter(help="Take only these gates.", consume_multiple=True)] = (),
     seed: Annotated[int | None, Parameter(help="Ask with another seed than the profile's.")] = None,
     runs: Annotated[Path | None, Parameter(help="Where run folders go (default: reports/runs).")] = None,
 ) -> int:
     """Judge a server: start it, drive every gate of the profile, write the record and the verdict."""
     from gates import run as runner  # here, so that --help and plan need no pytest and no HTTP library
-    from gates.harness.launch import Command
 
     request = runner.Request(
         profile=_profile(profile),
+        target=_target(model, server, base_url, control_url, control_model),
         only=only,
-        model=model,
-        base_url=base_url,
-        server=Command.parse(server) if server else None,
         seed=seed,
         runs=runs or runner.RUNS,
         data=_data(),
-        api_key=os.environ.get("SPARKGATE_API_KEY"),
     )
     runner.chosen(request)
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
     _print_plan(request.profile, only, claims=whole)
     return runner.run(request, Console())
+
+
+@app.command
+def resume(
+    run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'.")] = "latest",
+    *,
+    model: ModelFile = None,
+    base_url: BaseUrl = (),
+    server: ServerCommand = None,
+    control_url: ControlUrl = None,
+    control_model: ControlModel = None,
+    runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
+) -> int:
+    """Go on with a run that was stopped or killed: what it has on record is not asked again."""
+    from gates import run as runner
+    from gates.harness import record
+
+    target = _target(model, server, base_url, control_url, control_model)
+    return runner.resume(record.find(runs or runner.RUNS, run), target, _data(), Console())
 
 
 @app.command
@@ -194,6 +222,26 @@ def fetch() -> None:
 def _say_error(error: GateError, console: Console) -> None:
     console.print(
         f"{type(error).__name__}: {error}", style="bold", markup=False, highlight=False, soft_wrap=True
+    )
+
+
+def _target(
+    model: Path | None,
+    server: str | None,
+    base_urls: tuple[str, ...],
+    control_url: str | None,
+    control_model: Path | None,
+) -> Target:
+    from gates.harness.launch import Command
+    from gates.target import Target
+
+    return Target(
+        model=model,
+        server=Command.parse(server) if server else None,
+        base_urls=base_urls,
+        control_url=control_url,
+        control_model=control_model,
+        api_key=os.environ.get("SPARKGATE_API_KEY"),
     )
 
 

@@ -10,7 +10,8 @@ import contextlib
 import hashlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ HEALTH_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """What is needed to drive the gates of one run."""
+    """What is needed to drive the gates of one run; `shards` are further servers with the same model."""
 
     profile: Profile
     folder: RunFolder
@@ -52,6 +53,8 @@ class Drive:
     seed: int
     data: Path | None = None
     api_key: str | None = None
+    shards: tuple[Server, ...] = ()
+    control: Server | None = None
 
 
 def seed_of(run_seed: int, gate: str) -> int:
@@ -60,11 +63,21 @@ def seed_of(run_seed: int, gate: str) -> int:
 
 
 def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
-    """Plan and drive one gate; every outcome, also a crash of the gate itself, ends in its history."""
-    with History(drive.folder.history(spec.name)) as record:
+    """Plan and drive one gate; every outcome, also a crash of the gate itself, ends in its history.
+
+    What an interrupted run has finished is kept; what it has begun is gone on with, or driven again.
+    """
+    path = drive.folder.history(spec.name)
+    before = history.read(path)
+    if before and not room.unfinished(before):
+        return
+    if before and not spec.resumable:
+        path.rename(path.with_name(f"history.{before[-1].t_s:.0f}s.jsonl"))
+        before = []
+    with History(path, before=before) as record:
         record.note(room.STARTED, unix_s=round(time.time(), 3), seed=seed_of(drive.seed, spec.name))
         try:
-            _drive(drive, room.load(spec), record, progress)
+            _drive(drive, room.load(spec), record, before, progress)
         except DriveStopped:
             pass  # the rig has noted why, with the request during which it happened
         except KeyboardInterrupt:
@@ -77,7 +90,7 @@ def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
             record.note(room.FINISHED, **_memory(drive.server))
 
 
-def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> None:
+def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], progress: Progress) -> None:
     settings = drive.profile.table(gate.spec.name)
     plan = gate.plan(settings, seed=seed_of(drive.seed, gate.spec.name))
     record.note(room.PLANNED, cells=plan.cells, **_memory(drive.server))
@@ -85,27 +98,43 @@ def _drive(drive: Drive, gate: Room, record: History, progress: Progress) -> Non
         record.note(DIED, message="before this gate began")
         return
     progress.cells(plan.cells)
-    server = drive.profile.table("server")
-    deadline = server.number("request_seconds")
     budget_s = settings.number("budget_minutes") * 60
-    with Client(drive.server.base_url, deadline_s=deadline, api_key=drive.api_key) as client:
-        if not client.ready(within_s=HEALTH_S):
+    stop_at_s = time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio")
+    with ExitStack() as stack:
+
+        def rig_of(server: Server) -> Rig:
+            client = stack.enter_context(_client(drive, server))
+            return Rig(
+                client=client,
+                history=record,
+                progress=progress,
+                alive=server.alive,
+                data=drive.data,
+                context_tokens=drive.profile.table("server").count("context_tokens"),
+                busy_elsewhere_s=partial(_busy_elsewhere_s, server),
+                stop_at_s=stop_at_s,
+                before=before,
+            )
+
+        rig = rig_of(drive.server)
+        rig.shards = tuple(rig_of(server) for server in drive.shards)
+        rig.control = rig_of(drive.control) if drive.control else None
+        if not rig.client.ready(within_s=HEALTH_S):
             record.note(STUCK, message=f"/health was not good within {HEALTH_S:g} s before it began")
             return
-        rig = Rig(
-            client=client,
-            history=record,
-            progress=progress,
-            alive=drive.server.alive,
-            data=drive.data,
-            context_tokens=server.count("context_tokens"),
-            busy_elsewhere_s=partial(_busy_elsewhere_s, drive.server),
-            stop_at_s=time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio"),
-        )
         try:
             gate.drive(plan, rig)
         finally:
-            _keep_metrics(client, drive.folder.metrics(gate.spec.name))
+            _keep_metrics(rig.client, drive.folder.metrics(gate.spec.name))
+
+
+def _client(drive: Drive, server: Server) -> Client:
+    """A client of a server, which names the model that the server lists first, for some want a name."""
+    deadline = drive.profile.table("server").number("request_seconds")
+    client = Client(server.base_url, deadline_s=deadline, api_key=drive.api_key)
+    with contextlib.suppress(ClientError, IndexError):
+        client.model = client.models()[0].id
+    return client
 
 
 def _busy_elsewhere_s(server: Server) -> float | None:
@@ -148,7 +177,7 @@ def judge_gate(folder: RunFolder, spec: GateSpec, settings: Settings) -> GateVer
 def judge_run(folder: RunFolder, profile: Profile) -> RunVerdict:
     """The verdict of a whole run from its folder: the gates that were chosen, and the run's own measures."""
     run = folder.read_run()
-    chosen = [spec for spec in profile.gates if spec.name in run["chosen"]]
+    chosen = [spec for spec in profile.every_gate if spec.name in run["chosen"]]
     gates = [judge_gate(folder, spec, profile.table(spec.name)) for spec in chosen]
     own = GateVerdict("run", run.get("seconds", 0.0), None, _own_judgement(run, profile, gates))
     cause, reasons = _causes(run)
@@ -213,10 +242,12 @@ def _reason(gate: GateVerdict) -> str:
 
 
 def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:
-    left_out = [spec for spec in profile.gates if spec.name not in run["chosen"]]
-    absent = [spec for spec in registry.GATES if spec.name not in [gate.name for gate in profile.gates]]
-    lines = [f"{spec.title}: left out by --only" for spec in left_out]
-    lines += [f"{spec.title}: not in profile {profile.name}" for spec in absent]
+    required = [spec.name for spec in profile.gates]
+    left_out = [spec for spec in registry.GATES if spec.name not in run["chosen"]]
+    lines = [
+        f"{spec.title}: {'left out by --only' if spec.name in required else f'not in profile {profile.name}'}"
+        for spec in left_out
+    ]
     return (*lines, *registry.UNCOVERED)
 
 

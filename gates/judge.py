@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gates import conduct, outcome, profile
-from gates.errors import UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict
-from gates.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +29,7 @@ class Rejudged:
 def judge(folder: RunFolder) -> Rejudged:
     """Judge the run from its record and compare with the recorded verdict, if there is one."""
     run = folder.read_run()
-    faults = profile.faults(run["settings"])
-    if faults:
-        raise UsageError(
-            f"run {folder.path.name} was recorded under another registry and cannot be judged by this one; "
-            f"judge it at its own commit ({run['tree']['commit']}):\n  " + "\n  ".join(faults)
-        )
-    recorded = Profile(run["profile"], run["profile_sha256"], run["settings"])
-    verdict = conduct.judge_run(folder, recorded)
+    verdict = conduct.judge_run(folder, profile.recorded(run, folder.path.name))
     content = json.loads(json.dumps(outcome.sealed(folder, verdict)))
     if not folder.verdict_json.is_file():
         return Rejudged(verdict, content, ())

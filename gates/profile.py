@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from gates import registry
 from gates.errors import UsageError
@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parent / "profiles"
 MODELS = ("embedded", "given")
 RUN_KEYS = (
     Key("gates", "texts"),
+    Key("on_demand", "texts"),
     Key("seed", "count"),
     Key("model", "text"),
     Key("selection", "switch"),
@@ -99,6 +100,12 @@ class Profile:
         return registry.cheap_first(list(self.table("run").texts("gates")))
 
     @property
+    def every_gate(self) -> list[GateSpec]:
+        """Those, and the gates that it runs only when they are asked for by name."""
+        run = self.table("run")
+        return registry.cheap_first([*run.texts("gates"), *run.texts("on_demand")])
+
+    @property
     def seed(self) -> int:
         """The seed from which every gate derives its own."""
         return self.table("run").count("seed")
@@ -134,6 +141,17 @@ def checked(name: str, tables: Mapping[str, object], sha256: str) -> Profile:
     return Profile(name, sha256, cast(Mapping[str, Table], tables))
 
 
+def recorded(run: Mapping[str, Any], name: str) -> Profile:
+    """The profile that a run recorded; UsageError when it fits today's registry no more."""
+    wrong = faults(run["settings"])
+    if wrong:
+        raise UsageError(
+            f"run {name} was recorded under another registry and cannot be used by this one; "
+            f"judge it at its own commit ({run['tree']['commit']}):\n  " + "\n  ".join(wrong)
+        )
+    return Profile(run["profile"], run["profile_sha256"], run["settings"])
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The words ` (did you mean 'x'?)` when a known name is close, else nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
@@ -148,12 +166,12 @@ def faults(tables: Mapping[str, object]) -> list[str]:
     if found:
         return found
     run = cast(Mapping[str, object], tables["run"])
-    chosen = cast(list[str], run["gates"])
+    chosen = [*cast(list[str], run["gates"]), *cast(list[str], run["on_demand"])]
     known = [gate.name for gate in registry.GATES]
     found += [
         f"[run] gates: unknown gate '{gate}'{nearest(gate, known)}" for gate in chosen if gate not in known
     ]
-    if not chosen:
+    if not run["gates"]:
         found.append("[run] gates: empty; name at least one gate")
     if run["model"] not in MODELS:
         found.append(f"[run] model: found '{run['model']}', allowed: {', '.join(MODELS)}")

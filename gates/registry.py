@@ -59,7 +59,10 @@ class MeasureSpec:
 
 @dataclass(frozen=True, slots=True)
 class GateSpec:
-    """One gate: `room` is the package with plan, drive and check; None where the harness itself measures."""
+    """One gate: `room` is the package with plan, drive and check; None where the harness itself measures.
+
+    A `resumable` one goes on from its own record after an interruption; others are driven again.
+    """
 
     name: str
     title: str
@@ -68,6 +71,7 @@ class GateSpec:
     measures: tuple[MeasureSpec, ...]
     keys: tuple[Key, ...] = ()
     faults: tuple[str, ...] = ()
+    resumable: bool = False
 
     def all_keys(self) -> tuple[Key, ...]:
         """Every key that this gate's table must have: own keys, one limit a measure, the time budget."""

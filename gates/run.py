@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
@@ -24,99 +23,104 @@ from rich.console import Console
 from gates import conduct, outcome
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
-from gates.harness import baseline, launch, probe, provenance, record
-from gates.harness.client import Client
-from gates.harness.launch import Attached, Command, Launched, Server
+from gates.harness import baseline, history, probe, provenance, record, room
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder, State
-from gates.harness.reply import ClientError
 from gates.harness.verdict import GateVerdict, Verdict
 from gates.plugin import GatePlugin
-from gates.profile import Profile, nearest
+from gates.profile import Profile, nearest, recorded
 from gates.registry import GateSpec
+from gates.target import EMBEDDED_ENGINE, Target, served_models, serving
 
-EMBEDDED = provenance.ROOT / "fixtures" / "tiny" / "sparkgate-tiny.gguf"
 RUNS = provenance.ROOT / "reports" / "runs"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked to run; `base_url` means a server that already runs."""
+    """What a person asked to run."""
 
     profile: Profile
+    target: Target = EMBEDDED_ENGINE
     only: tuple[str, ...] = ()
-    model: Path | None = None
-    base_url: str | None = None
-    server: Command | None = None
     seed: int | None = None
     runs: Path = RUNS
     data: Path | None = None
-    api_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request that can be done: the gates it takes, the model it serves, the folder it fills."""
+    """Something that can be done: gates to drive, servers to drive them on, a folder to fill."""
 
-    request: Request
+    profile: Profile
     gates: list[GateSpec]
-    model: Path | None
+    target: Target
     folder: RunFolder
+    data: Path | None
 
 
 def chosen(request: Request) -> list[GateSpec]:
     """The gates that the request takes, in order; UsageError when the selection is not allowed."""
-    gates = request.profile.gates
-    known = [gate.name for gate in gates]
+    known = [gate.name for gate in request.profile.every_gate]
     for name in request.only:
         if name not in known:
             raise UsageError(
                 f"--only {name}: profile '{request.profile.name}' has no such gate{nearest(name, known)}; "
-                f"it runs {', '.join(known)}"
+                f"it can run {', '.join(known)}"
             )
     if request.only and not request.profile.table("run").switch("selection"):
         raise UsageError(f"profile '{request.profile.name}' leaves nothing out: run it without --only")
-    return [gate for gate in gates if not request.only or gate.name in request.only]
-
-
-def model_path(request: Request) -> Path | None:
-    """The model file to serve, or None for a server that already runs; UsageError when it is not there."""
-    if request.base_url is not None:
-        if request.model or request.server:
-            raise UsageError("--base-url names a server that already runs: leave out --model and --server")
-        _check_address(request.base_url)
-        return None
-    if request.model is None and request.profile.table("run").text("model") == "given":
-        raise UsageError(
-            f"profile '{request.profile.name}' judges a model that you name: add --model PATH or --base-url"
-        )
-    path = request.model or EMBEDDED
-    if not path.is_file():
-        raise UsageError(f"there is no model file at {path}; name one with --model PATH")
-    return path
-
-
-def _check_address(base_url: str) -> None:
-    """UsageError for an address that no server can have, before a run folder is made for it."""
-    try:
-        parts = urlsplit(base_url)
-        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port or a host in brackets that is none
-        whole = False
-    if not whole:
-        raise UsageError(f"--base-url is '{base_url}'; write http://HOST:PORT or https://HOST")
+    if not request.only:
+        return request.profile.gates
+    return [gate for gate in request.profile.every_gate if gate.name in request.only]
 
 
 def run(request: Request, console: Console) -> ExitCode:
     """Do the whole run and print its last line; UsageError before anything was started."""
-    gates, model = chosen(request), model_path(request)
+    gates, model = chosen(request), request.target.model_file(request.profile)
     tree = provenance.checkout()
     folder = record.create(request.runs, profile=request.profile.name, commit=tree.short)
-    started = time.monotonic()
-    job = Job(request, gates, model, folder)
-    run_record = _first_record(job, tree)
+    job = Job(request.profile, gates, request.target, folder, request.data)
+    run_record = _first_record(request, job, model, tree)
     folder.write_run(run_record)
     baseline.adopt(folder, run_record["model"], request.profile.name)
+    return _conduct(job, run_record, console)
+
+
+def resume(folder: RunFolder, target: Target, data: Path | None, console: Console) -> ExitCode:
+    """Go on with a run that stopped before its end; UsageError unless it would go on with the same things.
+
+    Gates that were finished keep their record; others go on from it, or are driven again.
+    """
+    run_record, name = folder.read_run(), folder.path.name
+    if run_record["state"] == State.FINISHED:
+        raise UsageError(f"run {name} is finished: there is nothing to go on with")
+    settings = recorded(run_record, name)
+    model = target.model_file(settings)
+    now = {
+        "tree": provenance.tree_record(provenance.checkout()),
+        "model": provenance.model_record(model) if model else None,
+        "control": _control_record(target),
+        "own_server": target.own,
+    }
+    for thing, found in now.items():
+        if run_record[thing] != found:
+            raise UsageError(
+                f"run {name} cannot be gone on with: its {thing} was {run_record[thing]}, now it is {found};"
+                " give the same, or begin a new run"
+            )
+    for spec in settings.every_gate:
+        history.read(folder.history(spec.name))  # a damaged one stops here, before a server is started
+    run_record["resumed_utc"] = [*run_record["resumed_utc"], _now()]
+    run_record |= {"state": State.RUNNING, "error": ""}
+    gates = [gate for gate in settings.every_gate if gate.name in run_record["chosen"]]
+    return _conduct(Job(settings, gates, target, folder, data), run_record, console)
+
+
+def _conduct(job: Job, run_record: dict[str, Any], console: Console) -> ExitCode:
+    """Drive all gates, keep how that ended, judge, and print the last line."""
+    folder, started = job.folder, time.monotonic()
+    before_s = sum(room.seconds(history.read(folder.history(gate.name))) for gate in job.gates)
+    folder.write_run(run_record)
     try:
         with _signals_interrupt(), Board(console) as board:
             _drive_all(job, board, run_record)
@@ -125,13 +129,14 @@ def run(request: Request, console: Console) -> ExitCode:
     except InfrastructureError as error:
         console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         run_record |= {"state": State.INFRASTRUCTURE, "error": str(error).partition("\n")[0]}
-    run_record |= {"seconds": round(time.monotonic() - started, 3), "finished_utc": _now()}
+    seconds = round(before_s + time.monotonic() - started, 3)
+    run_record |= {"seconds": seconds, "finished_utc": _now()}
     folder.write_run(run_record)
-    return _finish(request, folder, run_record, console)
+    return _finish(job, run_record, console)
 
 
-def _first_record(job: Job, tree: provenance.Tree) -> dict[str, Any]:
-    request, profile = job.request, job.request.profile
+def _first_record(request: Request, job: Job, model: Path | None, tree: provenance.Tree) -> dict[str, Any]:
+    profile, target = request.profile, request.target
     return {
         "state": State.RUNNING,
         "profile": profile.name,
@@ -140,29 +145,50 @@ def _first_record(job: Job, tree: provenance.Tree) -> dict[str, Any]:
         "chosen": [gate.name for gate in job.gates],
         "seed": profile.seed if request.seed is None else request.seed,
         "seed_of_profile": request.seed in (None, profile.seed),
-        "own_server": request.base_url is None and request.server is None,
+        "own_server": target.own,
         "started_utc": _now(),
+        "resumed_utc": [],
         "tree": provenance.tree_record(tree),
-        "model": provenance.model_record(job.model) if job.model else None,
-        "server": {"launched": request.base_url is None, "command": _public_command(request)},
+        "model": provenance.model_record(model) if model else None,
+        "control": _control_record(target),
+        "server": {
+            "launched": target.launched,
+            "command": target.public_command(),
+            "endpoints": max(1, len(target.base_urls)),
+        },
         "host": dict(probe.host()),
         "leftover": None,
     }
 
 
+def _control_record(target: Target) -> dict[str, Any] | None:
+    """What the control is: a model of known digest, or a server that only its address tells; None: none."""
+    if target.control_model:
+        return provenance.model_record(target.control_model)
+    return {"launched": False} if target.control_url else None
+
+
 def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
     """Start the server, drive every gate through pytest, end the server; adds to the record."""
-    request, folder = job.request, job.folder
-    counts = f"profile {request.profile.name}, {len(job.gates)} gate(s)"
-    first = "looking for the server" if request.base_url else "starting the server"
-    board.say(f"run {folder.path.name}: {counts}, {first}")
-    with _server(job) as server:
-        found["served_models"] = _loaded_models(server, request.api_key)
-        drive = Drive(request.profile, folder, server, found["seed"], request.data, request.api_key)
+    counts = f"profile {job.profile.name}, {len(job.gates)} gate(s)"
+    first = "starting the server" if job.target.launched else "looking for the server"
+    board.say(f"run {job.folder.path.name}: {counts}, {first}")
+    with serving(job.target, job.profile, job.folder) as servers:
+        found["served_models"] = served_models(servers.judged[0], job.target.api_key)
+        drive = Drive(
+            job.profile,
+            job.folder,
+            servers.judged[0],
+            found["seed"],
+            job.data,
+            job.target.api_key,
+            shards=servers.judged[1:],
+            control=servers.control,
+        )
         try:
             found["state"], found["error"] = _pytest(drive, job.gates, board)
         finally:
-            found["leftover"] = list(server.stop())
+            found["leftover"] = servers.stop()
 
 
 def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[State, str]:
@@ -198,55 +224,6 @@ def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
     return verdict_of
 
 
-@contextmanager
-def _server(job: Job) -> Iterator[Server]:
-    request = job.request
-    if request.base_url:
-        server: Server = Attached(request.base_url)
-        if not server.alive():
-            raise InfrastructureError(
-                "no server answers at the address given by --base-url: start it, or mend host and port"
-            )
-        yield server
-        return
-    settings = request.profile.table("server")
-    port = launch.free_port()
-    words = (request.server or launch.engine_command()).filled(
-        model=job.model, port=port, context_tokens=settings.count("context_tokens")
-    )
-    with Launched.start(
-        words,
-        port=port,
-        log=job.folder.server_log,
-        start_s=settings.number("start_seconds"),
-        stop_s=settings.number("stop_seconds"),
-        env=_server_environment(),
-    ) as launched:
-        yield launched
-
-
-def _server_environment() -> Mapping[str, str]:
-    """The caller's environment, with the checkout importable and output not held back."""
-    paths = [str(provenance.ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PYTHONUNBUFFERED": "1"}
-
-
-def _loaded_models(server: Server, api_key: str | None) -> list[str]:
-    with Client(server.base_url, api_key=api_key) as client:
-        try:
-            return [model.id for model in client.models()]
-        except ClientError:
-            return []
-
-
-def _public_command(request: Request) -> list[str]:
-    """The server's command with its places still open, so that no path of this host gets into the record."""
-    if request.base_url:
-        return []
-    words = (request.server or launch.engine_command()).words
-    return [Path(words[0]).name, *words[1:]]
-
-
 def _test_file(gate: GateSpec) -> str:
     name = f"{gate.room}.test_{gate.name}"
     try:
@@ -273,9 +250,9 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(which, handler)
 
 
-def _finish(request: Request, folder: RunFolder, run_record: Mapping[str, Any], console: Console) -> ExitCode:
-    verdict = conduct.judge_run(folder, request.profile)
-    outcome.show(folder, outcome.write(folder, verdict), console)
+def _finish(job: Job, run_record: Mapping[str, Any], console: Console) -> ExitCode:
+    verdict = conduct.judge_run(job.folder, job.profile)
+    outcome.show(job.folder, outcome.write(job.folder, verdict), console)
     if run_record["state"] == State.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if run_record["state"] == State.INFRASTRUCTURE and verdict.verdict is not Verdict.FAIL:

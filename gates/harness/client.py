@@ -42,10 +42,12 @@ class Client:
         *,
         deadline_s: float = 600.0,
         api_key: str | None = None,
+        model: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.deadline_s = deadline_s
+        self.model = model  # the name that requests carry; some servers want one, empty leaves it out
         self._clock = clock
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
@@ -114,6 +116,8 @@ class Client:
             "max_tokens": max_tokens,
             "temperature": temperature,
         }
+        if self.model:
+            body["model"] = self.model
         if seed is not None:
             body["seed"] = seed
         if stream:

@@ -61,16 +61,25 @@ class Operation:
 
 
 class History:
-    """Writes one gate's history; safe for several client threads."""
+    """Writes one gate's history; safe for several client threads.
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `before` are the events that the file holds already: they are gone on from, in numbers and in time, and a
+    line that a kill tore is cut off.
+    """
+
+    def __init__(
+        self, path: Path, *, before: Sequence[Event] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._clock = clock
-        self._start = clock()
-        self._next = 0
+        self._start = clock() - (before[-1].t_s if before else 0.0)
+        self._next = 1 + max((event.op for event in before), default=-1)
         self._lock = threading.Lock()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        new = 0 if before else os.O_EXCL
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | new | os.O_APPEND, 0o644)
+        if before:
+            os.ftruncate(self._file, path.read_bytes().rfind(b"\n") + 1)
 
     def invoke(self, what: str, *, client: int = 0, **fields: Any) -> int:
         """Record that an operation is about to be asked; returns its number for the event that ends it."""
@@ -97,8 +106,10 @@ class History:
         self._end(-1, "info", -1, what, fields)
 
     def close(self) -> None:
-        """Close the file; further writes fail."""
-        os.close(self._file)
+        """Close the file; further writes, also of a thread that is left behind, fail."""
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
 
     def __enter__(self) -> History:
         return self

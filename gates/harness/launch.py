@@ -116,7 +116,7 @@ class Launched:
     ) -> Launched:
         """Start the command and wait until `/health` answers 200; LaunchError if it ends or is too slow."""
         leash = [sys.executable, "-m", "gates.harness.leash", str(os.getpid()), *command]
-        with log.open("wb") as out:
+        with log.open("ab") as out:
             process = subprocess.Popen(
                 leash, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=dict(env)
             )

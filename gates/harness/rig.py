@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from gates.errors import GivenUp, ServerDied
 from gates.harness.client import Client, Message
-from gates.harness.history import History
+from gates.harness.history import Event, History
 from gates.harness.reply import NOTHING, ClientError, CutShort, Gone, Reply
 
 
@@ -36,7 +36,12 @@ DIED, STUCK = "server_died", "server_stuck"  # remarks in the history: why a dri
 
 @dataclass(slots=True)
 class Rig:
-    """Client, history and progress of one gate; `alive` asks whether the server under test still lives."""
+    """Client, history and progress of one gate; `alive` asks whether the server under test still lives.
+
+    `shards` are rigs of further servers with the same model, `control` that of one to compare with; `before`
+    is what an interrupted drive of the same plan has recorded.  One rig is for one thread: copies share all
+    but the count of lost requests.
+    """
 
     client: Client
     history: History
@@ -46,6 +51,10 @@ class Rig:
     context_tokens: int
     busy_elsewhere_s: Callable[[], float | None] = lambda: None  # processor time of everything but the server
     stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
+    before: Sequence[Event] = ()
+    shards: tuple[Rig, ...] = ()
+    control: Rig | None = None
+    patience: int = LOST_IN_A_ROW
     lost_in_a_row: int = 0
 
     def chat(
@@ -65,7 +74,7 @@ class Rig:
         """One chat request, recorded: `fields` go on the invoke, the reply on its end.
 
         Returns None when there is no usable reply. Raises ServerDied when the server is gone, GivenUp when it
-        left three requests in a row without an answer or the gate is far over its budget.
+        left `patience` requests in a row without an answer or the gate is far over its budget.
         """
         if time.monotonic() > self.stop_at_s:
             raise self._given_up("the gate had used up many times its budget")
@@ -109,7 +118,7 @@ class Rig:
         if not alive:
             self.history.note(DIED, during=op, message=str(error))
             raise ServerDied(f"the server under test died during '{what}': {error}")
-        if self.lost_in_a_row >= LOST_IN_A_ROW:
+        if self.lost_in_a_row >= self.patience:
             raise self._given_up(f"the server left {self.lost_in_a_row} requests in a row without an answer")
 
     def _given_up(self, message: str) -> GivenUp:
@@ -140,7 +149,7 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
         "first_token_s": reply.first_token_s,
         "seconds": round(reply.seconds, 6),
         "fragments": reply.fragments,
-        "token_ids_count": len(reply.token_ids),
+        "token_ids": list(reply.token_ids),
         "timings": dict(reply.timings),
         "model": reply.model,
     }

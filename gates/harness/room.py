@@ -93,7 +93,17 @@ def judge(room: Room, events: Sequence[Event], settings: Settings, baseline: Bas
 
 
 def unfinished(events: Sequence[Event]) -> str:
-    """Why the history does not cover the whole plan; empty when it does."""
+    """Why the history does not cover the whole plan; empty when it does.
+
+    Of a run that was gone on with, only the last part says how it ended.
+    """
+    starts = [place for place, event in enumerate(events) if event.op < 0 and event.what == STARTED]
+    ended = events[starts[-1] :] if starts else events
+    never = never_answered(events)
+    return _stopped(ended) or (f"no '{never[0]}' request was ever answered" if never else "")
+
+
+def _stopped(events: Sequence[Event]) -> str:
     for died in notes(events, DIED):
         return f"the server died before the gate had finished ({died.get('message', '')})"
     for stuck in notes(events, STUCK):
@@ -104,8 +114,7 @@ def unfinished(events: Sequence[Event]) -> str:
         return "the run was interrupted before the gate had finished"
     if not any(notes(events, FINISHED)):
         return "the record stops before the gate had finished"
-    never = never_answered(events)
-    return f"no '{never[0]}' request was ever answered" if never else ""
+    return ""
 
 
 def never_answered(events: Sequence[Event]) -> list[str]:

@@ -85,7 +85,7 @@ def _length(operation: Operation, completion: int) -> str:
         return f"completion_tokens is {completion} and max_tokens was {allowed}"
     if operation.get("finish_reason") == "length" and completion < allowed:
         return f"finish_reason is length after {completion} of {allowed} tokens"
-    ids = operation.get("token_ids_count")
+    ids = len(operation.get("token_ids") or ())
     if ids and abs(ids - completion) > 1:  # the end mark may or may not be counted
         return f"completion_tokens is {completion}, but {ids} token ids came"
     fragments = operation.get("fragments", 0)

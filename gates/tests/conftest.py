@@ -33,6 +33,7 @@ def echo_tables(**changes: object) -> dict[str, dict[str, object]]:
     """Tables of a profile that runs the echo gate alone; changes go into its own table."""
     run: dict[str, object] = {
         "gates": ["echo"],
+        "on_demand": [],
         "seed": 7,
         "model": "given",
         "selection": True,

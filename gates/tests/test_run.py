@@ -18,11 +18,12 @@ from rich.console import Console
 from gates import conduct, judge, registry, run
 from gates.conduct import Drive
 from gates.errors import ExitCode, UsageError
-from gates.harness import launch, record
+from gates.harness import history, launch, record
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder
 from gates.profile import Profile, checked
 from gates.run import Request
+from gates.target import Target
 from gates.tests.conftest import ECHO, echo_tables, fake_command
 from gates.tests.fake_server import FakeServer
 
@@ -32,7 +33,8 @@ def do(
 ) -> tuple[ExitCode, RunFolder, str]:
     """A run against the fake server; its exit code, its folder, and what it printed."""
     runs = model.parent / "runs"
-    request = Request(profile=profile, model=model, server=fake_command(fault, after=after), runs=runs)
+    target = Target(model=model, server=fake_command(fault, after=after))
+    request = Request(profile=profile, target=target, runs=runs)
     console = Console(file=io.StringIO(), width=200)
     code = run.run(request, console)
     assert isinstance(console.file, io.StringIO)
@@ -135,7 +137,8 @@ def test_a_running_server_is_judged_by_its_address(echo_profile: Profile, tmp_pa
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
-        code = run.run(Request(profile=echo_profile, base_url=address, runs=tmp_path), quiet())
+        request = Request(profile=echo_profile, target=Target(base_urls=(address,)), runs=tmp_path)
+        code = run.run(request, quiet())
         server.shutdown()
         thread.join()
     folder = record.find(tmp_path, "latest")
@@ -245,9 +248,8 @@ def test_no_key_gets_into_the_record(
 ) -> None:
     monkeypatch.setenv("SPARKGATE_API_KEY", "canary-7f3a")
     runs = model_file.parent / "runs"
-    request = Request(
-        profile=echo_profile, model=model_file, server=fake_command(), runs=runs, api_key="canary-7f3a"
-    )
+    target = Target(model=model_file, server=fake_command(), api_key="canary-7f3a")
+    request = Request(profile=echo_profile, target=target, runs=runs)
     run.run(request, quiet())
     files = [path for path in runs.rglob("*") if path.is_file()]
 
@@ -284,21 +286,22 @@ def test_an_unknown_gate_is_answered_with_the_nearest(echo_profile: Profile) -> 
 
 def test_a_profile_that_wants_a_model_says_so(echo_profile: Profile) -> None:
     with pytest.raises(UsageError, match="add --model PATH or --base-url"):
-        run.model_path(Request(profile=echo_profile))
+        Target().model_file(echo_profile)
 
 
 def test_a_model_that_is_not_there_is_named(echo_profile: Profile) -> None:
     with pytest.raises(UsageError, match=r"no model file at nowhere\.gguf"):
-        run.model_path(Request(profile=echo_profile, model=Path("nowhere.gguf")))
+        Target(model=Path("nowhere.gguf")).model_file(echo_profile)
 
 
 def test_an_address_and_a_model_together_are_refused(echo_profile: Profile) -> None:
     with pytest.raises(UsageError, match="already runs"):
-        run.model_path(Request(profile=echo_profile, model=Path("m"), base_url="http://127.0.0.1:1"))
+        Target(model=Path("m"), base_urls=("http://127.0.0.1:1",)).model_file(echo_profile)
 
 
 def test_an_address_where_nobody_answers_is_infrastructure(echo_profile: Profile, tmp_path: Path) -> None:
-    request = Request(profile=echo_profile, base_url="http://127.0.0.1:9", runs=tmp_path)
+    target = Target(base_urls=("http://127.0.0.1:9",))
+    request = Request(profile=echo_profile, target=target, runs=tmp_path)
 
     assert ExitCode.INFRASTRUCTURE == run.run(request, quiet())
 
@@ -317,8 +320,8 @@ def test_a_run_judged_again_gives_the_recorded_verdict(
 
 def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
-    history = folder.history("echo")
-    history.write_bytes(history.read_bytes().replace(b"You said word", b"You said bird", 1))
+    path = folder.history("echo")
+    path.write_bytes(path.read_bytes().replace(b"You said word", b"You said bird", 1))
     again = judge.judge(folder)
 
     assert "verdict was pass, is fail" == again.differences[0]
@@ -340,8 +343,8 @@ def test_a_run_of_another_registry_is_sent_to_its_own_commit(echo_profile: Profi
 
 def test_a_history_with_a_damaged_line_is_judged_unknown(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
-    history = folder.history("echo")
-    history.write_bytes(history.read_bytes().replace(b'"kind"', b'"kinb"', 1))
+    path = folder.history("echo")
+    path.write_bytes(path.read_bytes().replace(b'"kind"', b'"kinb"', 1))
     again = judge.judge(folder)
 
     assert "unknown" == again.content["verdict"]
@@ -358,12 +361,88 @@ def test_a_run_that_was_killed_is_judged_unknown(echo_profile: Profile, model_fi
     assert "the run stopped before its end; the record is incomplete" == verdict_of(folder)["reasons"][0]
 
 
+def killed(folder: RunFolder) -> RunFolder:
+    """The folder as a kill in the middle of the gate leaves it."""
+    folder.write_run(folder.read_run() | {"state": "running", "leftover": None})
+    path = folder.history("echo")
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:5], lines[5][:20]]))
+    folder.verdict_json.unlink()
+    return folder
+
+
+def test_a_killed_run_is_gone_on_with_and_passes(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    target = Target(model=model_file, server=fake_command())
+    code = run.resume(killed(folder), target, None, quiet())
+
+    assert ExitCode.PASS == code
+    assert ("finished", 1) == (folder.read_run()["state"], len(folder.read_run()["resumed_utc"]))
+    assert 4 == verdict_of(folder)["gates"][0]["operations"]["asked"]
+    assert 1 == len(list(folder.history("echo").parent.glob("history.*s.jsonl")))
+
+
+def test_a_gate_that_was_finished_is_not_asked_again(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    folder.write_run(folder.read_run() | {"state": "interrupted"})
+    before = folder.history("echo").read_bytes()
+    run.resume(folder, Target(model=model_file, server=fake_command("refuses")), None, quiet())
+
+    assert before == folder.history("echo").read_bytes()
+    assert "pass" == verdict_of(folder)["verdict"]
+
+
+def test_a_resumable_gate_goes_on_behind_its_record(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, resumable=True),))
+    _, folder, _ = do(echo_profile, model_file)
+    before = history.read(killed(folder).history("echo"))
+    run.resume(folder, Target(model=model_file, server=fake_command()), None, quiet())
+    after = history.read(folder.history("echo"))
+
+    assert before == after[: len(before)]
+    assert after[len(before)].t_s >= before[-1].t_s
+    assert 1 + max(event.op for event in before) == min(e.op for e in after[len(before) :] if e.op >= 0)
+    assert "pass" == verdict_of(folder)["verdict"]
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+
+    with pytest.raises(UsageError, match="nothing to go on with"):
+        run.resume(folder, Target(model=model_file, server=fake_command()), None, quiet())
+
+
+def test_a_run_is_not_gone_on_with_on_another_model(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    model_file.write_bytes(b"another model")
+
+    with pytest.raises(UsageError, match="its model was"):
+        run.resume(killed(folder), Target(model=model_file, server=fake_command()), None, quiet())
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (Target(control_url="http://h:1", control_model=Path("m")), "not both"),
+        (Target(control_model=Path("nowhere.gguf")), "name one with --control-model"),
+        (Target(control_url="localhost"), "--control-url is 'localhost'"),
+        (Target(base_urls=("http://h:1", "h:2")), "--base-url is 'h:2'"),
+    ],
+)
+def test_a_target_that_cannot_be_is_named(echo_profile: Profile, target: Target, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        target.model_file(echo_profile)
+
+
 INTERRUPTED = """
 import sys
 from pathlib import Path
 from rich.console import Console
 from gates import registry, run
 from gates.profile import checked
+from gates.target import Target
 from gates.tests.conftest import ECHO, echo_tables, fake_command
 registry.GATES = (ECHO,)
 tables = echo_tables()
@@ -371,7 +450,8 @@ tables["server"]["request_seconds"] = 50
 profile = checked("echo", tables, "")
 where = Path(sys.argv[1])
 server = fake_command("hangs", after=1)
-request = run.Request(profile=profile, model=where / "m", server=server, runs=where / "runs")
+target = Target(model=where / "m", server=server)
+request = run.Request(profile=profile, target=target, runs=where / "runs")
 sys.exit(run.run(request, Console()))
 """
 

@@ -270,7 +270,7 @@ def test_counts_are_pooled_with_those_of_the_baseline() -> None:
         pytest.param(
             {"completion_tokens": 300, "total_tokens": None}, "usage_error_ratio", id="more_than_allowed"
         ),
-        pytest.param({"token_ids_count": 20}, "usage_error_ratio", id="other_token_ids"),
+        pytest.param({"token_ids": [1] * 20}, "usage_error_ratio", id="other_token_ids"),
         pytest.param({"prompt_tokens": None}, "usage_error_ratio", id="no_prompt_tokens"),
         pytest.param({"prompt_tokens": 512, "total_tokens": None}, "usage_error_ratio", id="half_the_prompt"),
         pytest.param({"cached_tokens": 2000}, "usage_error_ratio", id="more_cached_than_asked"),

@@ -12,7 +12,7 @@ import pytest
 from gates.harness import launch
 from gates.harness.launch import Launched
 from gates.harness.verdict import Judgement
-from gates.run import EMBEDDED
+from gates.target import EMBEDDED
 from gates.tests.faults import FAULTS
 from gates.tests.needle.driving import BREAKS, broken, judged, settings
 from gates.tests.reader import Upstream
