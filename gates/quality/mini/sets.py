@@ -1,0 +1,53 @@
+"""The question sets of our own in the shape that every set has: how each item is asked and graded.
+
+The graders are those of the public sets; only this module of `mini` needs their libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from gates.quality import gsm8k, humaneval, ifeval, mbpp, mmlu
+from gates.quality.asking import Question
+from gates.quality.mini import arithmetic, choice, code
+from gates.quality.mini import format as formats
+from gates.quality.mini.item import Item
+from gates.quality.sets import Grader
+from gates.quality.sets import Item as Asked
+
+MAX_TOKENS: Final = 256
+
+DRAWN: Final[Mapping[str, Callable[[str, int], list[Item]]]] = {
+    "mini_arithmetic": partial(arithmetic.items, steps=1),
+    "mini_two_steps": partial(arithmetic.items, steps=2),
+    "mini_choice": choice.items,
+    "mini_docstring": partial(code.items, form="docstring"),
+    "mini_asserts": partial(code.items, form="asserts"),
+    "mini_format": formats.items,
+}
+
+
+def load(name: str, seed: str, count: int) -> list[Asked]:
+    """So many items of a set of our own; ids hold the set and the place, clusters the kind of item."""
+    found = DRAWN[name](f"{name}/{seed}", count)
+    return [
+        Asked(Question(f"{name}/{n}", item.prompt, MAX_TOKENS), grader(name, n, item), f"{name}/{item.kind}")
+        for n, item in enumerate(found)
+    ]
+
+
+def grader(name: str, place: int, item: Item) -> Grader:
+    """How the replies to an item are graded: as the public set that it imitates does."""
+    row = item.row
+    if "answer" in row and "choices" not in row:
+        return partial(gsm8k.grade, replace(next(gsm8k.problems(iter([row]))), id=f"{name}/{place}"))
+    if "choices" in row:
+        return partial(mmlu.grade, next(mmlu.problems([row])))
+    if "entry_point" in row:
+        return partial(humaneval.program, next(humaneval.problems([row])))
+    if "test_list" in row:
+        return partial(mbpp.program, next(mbpp.problems([row])))
+    return partial(ifeval.grade, next(ifeval.problems([row])))
