@@ -45,9 +45,23 @@ def gates(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Prove our own code on the CPU (-- any pytest arguments)."""
     workers = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal")
-    default = (*workers, "-m", "not device and not oracle and not live", "--hypothesis-profile", "ci")
+    default = (
+        *workers,
+        "-m",
+        "not device and not oracle and not live and not nightly",
+        "--hypothesis-profile",
+        "ci",
+    )
     one_thread = {"OMP_NUM_THREADS": "1"}  # the workers already use every core
     inside(session, "workshop", "-m", "pytest", *default, *session.posargs, env=one_thread)
+
+
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
+def nightly(session: nox.Session) -> None:
+    """Run the long tests: many more seeds and cases than `tests` (-- any pytest arguments)."""
+    workers = ("-n", str(os.cpu_count() or 1), "--dist", "worksteal")
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    inside(session, "workshop", "-m", "pytest", *workers, "-m", "nightly", *session.posargs, env=one_thread)
 
 
 @nox.session(reuse_venv=True)

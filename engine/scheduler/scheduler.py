@@ -151,9 +151,7 @@ class Scheduler:
         So a short prompt never waits for a long one, and every long one gets at least a share in its turn.
         """
         share = room // max(1, len(waiting))
-        order = sorted(
-            waiting, key=lambda sequence: (not sequence.live, sequence.remaining > share, sequence.served)
-        )
+        order = sorted(waiting, key=lambda sequence: (sequence.remaining > share, sequence.served))
         slices = []
         for sequence in order:
             if room <= 0:

@@ -1,0 +1,139 @@
+"""Bugs put into loop and scheduler on purpose, each as one change of their source text.
+
+A simulator that does not find them would not find real ones.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from engine.loop import Engine
+from engine.scheduler import scheduler
+from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.sequence import Sequence
+from engine.tickets import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """In `owner.function`, `old` becomes `new`."""
+
+    name: str
+    owner: Any
+    function: str
+    old: str
+    new: str
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """The bug is there inside the `with`; LookupError when its place in the source is gone."""
+        whole = vars(self.owner)[self.function]
+        source = textwrap.dedent(inspect.getsource(whole))
+        if source.count(self.old) != 1:
+            raise LookupError(f"{self.old!r} stands {source.count(self.old)} times in {self.function}")
+        flags = __future__.annotations.compiler_flag
+        code = compile(source.replace(self.old, self.new), f"<{self.name}>", "exec", flags=flags)
+        names = sys.modules[whole.__module__].__dict__
+        found: dict[str, Any] = {}
+        exec(code, names, found)
+        setattr(self.owner, self.function, found[self.function])
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.function, whole)
+
+
+MUTANTS = tuple(
+    Mutant(*entry)
+    for entry in (
+        ("one too many runs", Scheduler, "_admit", "running < self", "running <= self"),
+        ("nobody else starts", Scheduler, "_admit", "while self._queue", "if self._queue"),
+        ("the newest starts first", Scheduler, "submit", "_queue.append(", "_queue.appendleft("),
+        ("a cancelled one still waits", Scheduler, "drop", "self._queue.remove(request)", "pass"),
+        ("a cancelled one still runs", Scheduler, "drop", "pop(request_id, None)", "get(request_id)"),
+        ("the same prompt goes first", Scheduler, "_prefill", "sequence.served)", "-sequence.served)"),
+        ("newcomers push in", Scheduler, "_source", "self._ticks - 1", "-self._ticks"),
+        (
+            "no limit of the context",
+            Scheduler,
+            "_source",
+            "min(request.max_tokens,",
+            "max(request.max_tokens,",
+        ),
+        ("live streams wait long", Scheduler, "_slices", "chunk_live if live", "chunk if live"),
+        ("a chunk for everybody", Scheduler, "_prefill", "slices[-1].start", "slices[-1].stop"),
+        ("decoding pushes prefill out", Scheduler, "_slices", "+ self._prefill(waiting, chunk)", "or []"),
+        ("the lone one starves", Scheduler, "_slices", "(self._ticks % 2 or not shared)", "not shared"),
+        ("the lone one starves others", Scheduler, "_slices", "(self._ticks % 2 or not shared)", "True"),
+        ("records hold a token too many", scheduler, "_ended", "[: sequence.computed]", ""),
+        ("a token is computed twice", Sequence, "advance", "= done.stop", "= done.stop - (done.stop == 9)"),
+        (
+            "a token is left out",
+            Sequence,
+            "slice",
+            "Slice(self.request.id, self",
+            "Slice(self.request.id, 0 * self",
+        ),
+        ("one token too many", Sequence, "advance", "self.budget - self", "self.budget + 1 - self"),
+        ("stops are ignored", Sequence, "advance", "if stop < room", "if stop < 0"),
+        ("drawn too early", Sequence, "slice", "stop == len(self.tokens) and", "stop > 3 and"),
+        ("old state after a fault", Sequence, "restart", "self.computed = 0", "pass"),
+        ("alone for nothing", Sequence, "restart", "self.alone = True", "self.alone = False"),
+        ("answers cross", Engine, "_execute", "logits[row]", "logits[row - 1]"),
+        ("a state is lent twice", Engine, "_begin", "self._kept.pop(", "self._kept.get("),
+        (
+            "a fork starts too late",
+            Engine,
+            "_begin",
+            "source.anchors[admission.cached]",
+            "source.cache.snapshot()",
+        ),
+        ("a gauge leaks", Engine, "_finish", "self._open -= 1", "self._open -= ended.message is None"),
+        ("a state leaks", Engine, "_finish", "_states.pop(request.id, None)", "_states.get(request.id)"),
+        ("failed states are kept", Engine, "_finish", "ended.reason is not FinishReason.FAILED", "True"),
+        (
+            "ends twice",
+            Engine,
+            "_finish",
+            "self.metrics.ended",
+            "2 * self._tell(ticket, None) or self.metrics.ended",
+        ),
+        ("evicted states are kept", Engine, "_keep", "del self._kept[old]", "pass"),
+        (
+            "one fails for another",
+            Engine,
+            "_attempt",
+            "_scheduler.restart(sequence)",
+            "_drop(sequence, FinishReason.FAILED, '!')",
+        ),
+        (
+            "half a state is kept",
+            Engine,
+            "_attempt",
+            "= _State(self._runner.new_cache())",
+            "= self._states[sequence]",
+        ),
+        ("the stream is keyed by the slice", Engine, "_draw", "position=piece.stop", "position=piece.start"),
+        ("stop ids are told", Engine, "_commit", "[: len(committed.tokens)]", ""),
+        (
+            "rules miss forced ids",
+            Engine,
+            "_commit",
+            "consult(committed.tokens,",
+            "consult(committed.tokens[:1],",
+        ),
+        ("a caller who is gone is served", Engine, "_tell", "self.cancel(ticket.request.id)", "pass"),
+        ("cancels wait in line", Engine, "_read_inbox", "while True", "if True"),
+        ("closing forgets somebody", Engine, "_stop", "list(self._tickets)", "list(self._tickets)[1:]"),
+        ("the queue has no end", Engine, "submit", "self._open >= self", "self._open > self"),
+        ("rules insist for ever", Ticket, "allowance", "self.replaced < MAX_REPLACED", "True"),
+        ("rules are not heard", Ticket, "consult", "is not None", "is None"),
+    )
+)
