@@ -183,6 +183,39 @@ NEEDLE = GateSpec(
     ),
 )
 
+QUALITY = GateSpec(
+    name="quality",
+    title="Quality: question sets against the build before",
+    room="gates.quality",
+    cost="dear",
+    measures=(
+        MeasureSpec("quality.margin_ratio", "No set lost more than its margin", "lower", paired=True),
+        MeasureSpec(
+            "quality.differing_count", "Where nothing may change, no reply changed", "lower", paired=True
+        ),
+        MeasureSpec(
+            "quality.noise_ratio", "The same build asked twice answers the same", "lower", "critical"
+        ),
+        MeasureSpec(
+            "quality.detectable_ratio",
+            "Smallest drop that would have been seen, over the margin",
+            "lower",
+            "minor",
+            notice=True,
+        ),
+        MeasureSpec(
+            "quality.score_ratio", "Lowest share of right answers of a set", "higher", "minor", notice=True
+        ),
+    ),
+    keys=(
+        Key("sets", "texts"),
+        Key(
+            "margins", "ratios"
+        ),  # one a set: the share of its items that may be lost; 0: no reply may change
+        Key("looks", "count"),  # how often a set is looked at, the last time at its end
+    ),
+)
+
 GATES: tuple[GateSpec, ...] = (NEEDLE,)
 
 # What no gate of this suite looks at yet; it stands in every verdict, so that nobody reads more into a pass.

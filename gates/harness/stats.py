@@ -81,6 +81,17 @@ def mcnemar(worse: int, better: int) -> float:
     return float(Fraction(ways, 2**n))
 
 
+def fisher(first: int, first_n: int, second: int, second_n: int) -> float:
+    """Exact one-sided p that the first share is no larger than the second (Fisher): P(at least `first`)."""
+    _check_counts(first, first_n)
+    _check_counts(second, second_n)
+    hits, n = first + second, first_n + second_n
+    ways = sum(
+        math.comb(first_n, k) * math.comb(second_n, hits - k) for k in range(first, min(first_n, hits) + 1)
+    )
+    return float(Fraction(ways, math.comb(n, hits)))
+
+
 def theil_sen(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Slope:
     """Median of all pairwise slopes, with the interval from Kendall's variance (Sen 1968, without ties).
 

@@ -1,0 +1,208 @@
+"""From item records to the measures of the gate: verdicts, notes, tables, and the same over merged runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gates import registry
+from gates.errors import CheckError
+from gates.harness.baseline import Baseline
+from gates.harness.history import ITEM, Event
+from gates.harness.verdict import Judgement, Measure
+from gates.profile import Settings
+from gates.quality import items
+from gates.quality.check import check
+from gates.quality.items import ItemRecord
+from gates.tests.quality.records import answers, record, side
+
+N = 300
+LIMITS = {
+    "max_margin_ratio": 1.0,
+    "max_differing_count": 0,
+    "max_noise_ratio": 0.05,
+    "max_detectable_ratio": 1.0,
+    "min_score_ratio": 0.0,
+}
+TABLE: dict[str, Any] = {"sets": ["gsm8k", "mmlu"], "margins": [0.02, 0.0], "looks": 1, **LIMITS}
+
+
+@pytest.fixture(autouse=True)
+def quality_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GATES", (registry.QUALITY,))
+
+
+def twice(records: Sequence[ItemRecord]) -> list[ItemRecord]:
+    """The records, and fifty of them asked once more with the same replies."""
+    return [*records, *(replace(one, repeat=1) for one in records[:50])]
+
+
+def remark(what: str, fields: Any) -> Event:
+    return Event(-1, 0.0, "info", -1, what, fields)
+
+
+def judged(
+    records: Sequence[ItemRecord],
+    kept: Sequence[ItemRecord],
+    *,
+    planned: Any = None,
+    table: dict[str, Any] = TABLE,
+) -> Judgement:
+    events = [
+        remark("sets_planned", {"items": planned or {"gsm8k": {"fast": N}}}),
+        *(remark(ITEM, items.as_json(one)) for one in records),
+    ]
+    baseline = Baseline({}, {"quality": [items.as_json(one) for one in kept]}) if kept else None
+    return check(events, Settings("quality", table), baseline)
+
+
+def measures(judgement: Judgement) -> dict[str, Measure]:
+    return {measure.id.removeprefix("quality."): measure for measure in judgement.measures}
+
+
+def test_an_unchanged_build_holds_every_claim() -> None:
+    found = measures(judged(twice(side(answers(N))), side(answers(N))))
+
+    assert {"pass"} == {
+        measure.verdict.value for name, measure in found.items() if name != "detectable_ratio"
+    }
+    assert "gsm8k fast: pass, at most 0.89% of the margin of 2.00%" in found["margin_ratio"].note
+    assert "would have been seen in 300 pairs" in found["margin_ratio"].note
+    assert (0, "no set of this profile has a margin of 0") == (
+        found["differing_count"].n,
+        found["differing_count"].note,
+    )
+
+
+def test_a_worse_build_fails_with_the_items_that_it_lost() -> None:
+    judgement = judged(twice(side(answers(N, wrong=range(20)))), side(answers(N)))
+    found = measures(judgement)
+
+    assert "fail" == found["margin_ratio"].verdict
+    assert ["gsm8k/0 (fast)"] == [f.where for f in judgement.findings][:1]
+    assert ("1", "2", "character 5: '1' became '2'") == (
+        judgement.findings[0].expected,
+        judgement.findings[0].found,
+        judgement.findings[0].detail,
+    )
+
+
+def test_a_failing_set_is_worth_more_than_an_unknown_one() -> None:
+    records = [*twice(side(answers(N, wrong=range(20)))), *side(answers(5), set="mmlu")]
+    table = TABLE | {"margins": [0.02, 0.01]}
+    planned = {"gsm8k": {"fast": N}, "mmlu": {"fast": 5}}
+    kept = [*side(answers(N)), *side(answers(5), set="mmlu")]
+
+    assert "fail" == measures(judged(records, kept, planned=planned, table=table))["margin_ratio"].verdict
+
+
+def test_a_first_run_has_nothing_to_compare_with_and_may_become_a_baseline() -> None:
+    found = measures(judged(twice(side(answers(N))), []))
+
+    assert ("unknown", 0) == (found["margin_ratio"].verdict, found["margin_ratio"].n)
+    assert "there is no baseline" in found["margin_ratio"].note
+
+
+def test_a_run_without_enough_evidence_is_unknown_and_no_baseline() -> None:
+    found = measures(judged(twice(side(answers(20))), side(answers(20)), planned={"gsm8k": {"fast": 20}}))
+
+    assert "unknown" == found["margin_ratio"].verdict
+    assert found["margin_ratio"].n > 0
+
+
+def test_nothing_asked_twice_leaves_the_noise_unknown() -> None:
+    found = measures(judged(side(answers(N)), side(answers(N))))["noise_ratio"]
+
+    assert ("unknown", 0) == (found.verdict, found.n)
+    assert "nothing was asked twice" in found.note
+
+
+def test_a_build_that_contradicts_itself_breaks_its_own_claim() -> None:
+    again = [record(place, correct=place % 2 == 0, repeat=1) for place in range(50)]
+
+    assert "fail" == measures(judged([*side(answers(N)), *again], side(answers(N))))["noise_ratio"].verdict
+
+
+def test_where_nothing_may_change_another_reply_fails() -> None:
+    kept = side(answers(N), set="mmlu")
+    now = [*kept[:-1], replace(kept[-1], text="#### 1 ")]
+    judgement = judged(twice(now), kept, planned={"mmlu": {"fast": N}})
+
+    assert ("fail", 1.0) == (
+        measures(judgement)["differing_count"].verdict,
+        measures(judgement)["differing_count"].value,
+    )
+    assert ["mmlu/299 (fast)"] == [f.where for f in judgement.findings]
+
+
+def test_a_record_without_a_plan_or_with_a_foreign_set_judges_nothing() -> None:
+    events = [remark(ITEM, items.as_json(record(0)))]
+    found = check(events, Settings("quality", TABLE), None)
+
+    assert {"unknown"} == {
+        m.verdict.value for m in found.measures if m.id.endswith(("margin_ratio", "differing_count"))
+    }
+    with pytest.raises(CheckError, match="'other', a set that the profile does not have"):
+        judged([], [], planned={"other": {"fast": 1}})
+    with pytest.raises(CheckError, match="2 sets and 1 margins"):
+        judged([], [], table=TABLE | {"margins": [0.1]})
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.randoms(use_true_random=False))
+def test_shards_in_any_number_and_order_give_the_verdict_of_one_run(
+    parts: int, source: random.Random
+) -> None:
+    records = twice(side([place % 17 != 3 for place in range(N)]))
+    kept = side([place % 19 != 5 for place in range(N)])
+    shuffled = list(records)
+    source.shuffle(shuffled)
+    shards = [shuffled[part::parts] for part in range(parts)]
+
+    assert judged(records, kept) == judged([one for shard in shards for one in shard], kept)
+
+
+def test_the_tables_name_changed_items_drift_and_categories() -> None:
+    now = [
+        replace(one, category=f"kind {place % 3}", completion_tokens=30, seconds=1.5)
+        for place, one in enumerate(side(answers(N, wrong=[4, 5])))
+    ]
+    kept = [
+        replace(one, completion_tokens=20 + place % 2)
+        for place, one in enumerate(side(answers(N, wrong=[5, 6])))
+    ]
+    judgement = judged(twice(now), kept)
+    tables = {table.name: table for table in judgement.tables}
+    changed = [
+        dict(zip(tables["changed-items"].header, row, strict=True)) for row in tables["changed-items"].rows
+    ]
+    drift = {row[2]: row for row in tables["drift"].rows}
+    (sets,) = (dict(zip(tables["sets"].header, row, strict=True)) for row in tables["sets"].rows)
+
+    assert [("gsm8k/4", "worse", "#### 1", "#### 2"), ("gsm8k/6", "better", "#### 2", "#### 1")] == [
+        (row["item"], row["change"], row["baseline"], row["candidate"]) for row in changed
+    ]
+    assert (N, 20.5, 30.0, "+46.3%") == drift["tokens of the reply"][3:7]
+    assert "characters of reasoning" not in drift
+    assert [("kind 0", 100), ("kind 1", 100), ("kind 2", 100)] == [
+        row[2:4] for row in tables["categories"].rows
+    ]
+    assert (1, 1, 0.02, 50) == (sets["worse"], sets["better"], sets["margin"], sets["asked twice"])
+    assert all(table.title for table in judgement.tables)
+
+
+def test_the_forest_plot_is_sound_svg_that_names_every_compared_set() -> None:
+    judgement = judged(twice(side(answers(N, wrong=range(20)))), side(answers(N)))
+    (picture,) = judgement.pictures
+    texts = [text.text or "" for text in Xml.fromstring(picture.svg).iter() if text.tag.endswith("text")]
+
+    assert "gsm8k fast" in texts
+    assert any(text.startswith("fail, -6.67% of 300") for text in texts)
+    assert () == judged(side(answers(N)), []).pictures
