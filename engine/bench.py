@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.chat.output import End, Output, OutputParser, Piece
+from engine.chat.output import OutputParser
+from engine.chat.pieces import End, Output, Piece
 from engine.chat.request import ChatRequest, Effort, UserText, UserTurn
 from engine.config import Settings
 from engine.core import Event, Finished, FinishReason, Generated, Request, SamplingParams, Timings

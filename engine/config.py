@@ -52,11 +52,19 @@ class ServerSettings:
     api_key: str = field(default="", repr=False)
     default_temperature: float = 1.0
     default_min_p: float = 0.05
+    default_thinking: bool = True
+    native_effort: bool = False
+    cors: bool = False
     max_body_mib: int = 64
     keepalive_s: float = 5.0
     body_timeout_s: float = 60.0
     grace_s: float = 30.0
     stall_s: float = 60.0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that open the server; `api_key` may hold several, separated by commas."""
+        return tuple(key for part in self.api_key.split(",") if (key := part.strip()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +202,12 @@ def _convert(key: str, value: object, origin: str) -> Any:
         hint = f"; did you mean {near[0]}?" if near else f"; allowed are {', '.join(kinds)}"
         raise SettingError(f"unknown setting {key} in {origin}{hint}")
     kind = kinds[key]
-    parsers: dict[type, Callable[[object], object]] = {int: _integer, float: _number, str: _string}
+    parsers: dict[type, Callable[[object], object]] = {
+        bool: _switch,
+        int: _integer,
+        float: _number,
+        str: _string,
+    }
     try:
         converted = parsers[kind](value)
     except (TypeError, ValueError, OverflowError):
@@ -204,6 +217,15 @@ def _convert(key: str, value: object, origin: str) -> Any:
     if outside or converted not in _CHOICES.get(key, (converted,)):
         raise SettingError(f"{key} in {origin} is {value!r}; allowed is {_allowed(key, kind)}")
     return converted
+
+
+def _switch(value: object) -> bool:
+    words = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in words:
+        raise TypeError
+    return words[value.lower()]
 
 
 def _integer(value: object) -> int:
@@ -227,6 +249,6 @@ def _string(value: object) -> str:
 def _allowed(key: str, kind: type) -> str:
     if key in _CHOICES:
         return " or ".join(_CHOICES[key])
-    name = {int: "a whole number", float: "a number", str: "text"}[kind]
+    name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
     bounds = _BOUNDS.get(key)
     return name if bounds is None else f"{name} from {bounds[0]:g} to {bounds[1]:g}"

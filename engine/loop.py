@@ -155,6 +155,10 @@ class Engine:
         """End a request at the next step boundary; unknown and finished ids are ignored."""
         self._inbox.put(lambda: self._drop(request_id, FinishReason.CANCELLED))
 
+    def conclude(self, request_id: str) -> None:
+        """End a request whose answer is complete before its tokens are; it counts as completed."""
+        self._inbox.put(lambda: self._drop(request_id, FinishReason.STOP))
+
     def stats(self) -> EngineStats:
         """Numbers of this moment; never waits for a step."""
         with self._lock:

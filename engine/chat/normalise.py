@@ -1,15 +1,14 @@
-"""Turns the messages of an OpenAI-style request into a system text and alternating turns.
+"""Reads the messages of an OpenAI-style request.
 
-Owns the rules for roles, content parts, merging and the order of tool results.
-Knows nothing of markers or ids.
+Owns the rules for roles and content parts.  Knows nothing of markers or ids.
 Every error is a RequestError whose `param` is the path of the member that is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
+from engine.chat.conversation import Conversation, SystemText, assemble
 from engine.chat.dsml import dump
 from engine.chat.request import AssistantTurn, ToolCall, ToolResult, Turn, UserText, UserTurn
 from engine.errors import RequestError, shown
@@ -21,44 +20,30 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 REASONING_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """What the messages say: a system text and turns; the last turn may be an assistant's to be continued."""
-
-    system: str
-    turns: tuple[Turn, ...]
-
-
 def normalise(messages: object) -> Conversation:
     """Check and regroup the `messages` member of a request."""
-    entries = _entries(messages)
-    head = _leading_system(entries)
-    system = "\n\n".join(filter(None, (_content(entries[i], f"messages.{i}") for i in range(head))))
-    turns: list[Turn] = []
-    for index in range(head, len(entries)):
-        _append(turns, _turn(entries[index], f"messages.{index}"))
-    _drop_empty_end(turns)
-    _check_turns(turns)
-    return Conversation(system, tuple(_order_results(turns)))
+    entries = entries_of(messages, "messages")
+    return assemble(
+        (_turn(entry, f"messages.{index}") for index, entry in enumerate(entries)), member="messages"
+    )
 
 
-def _entries(messages: object) -> list[Mapping[str, object]]:
-    if messages is None:
+def entries_of(value: object, member: str) -> list[Mapping[str, object]]:
+    """The objects of a list that must not be empty; RequestError naming the first that is none."""
+    if value is None:
         raise RequestError(
-            "messages is missing; send a list of messages",
-            param="messages",
-            code="missing_required_parameter",
+            f"{member} is missing; send a list of messages", param=member, code="missing_required_parameter"
         )
-    if not isinstance(messages, list):
-        raise RequestError(f"messages must be a list, found {_kind(messages)}", param="messages")
-    if not messages:
-        raise RequestError("messages is empty; send at least one message", param="messages")
-    for index, entry in enumerate(messages):
+    if not isinstance(value, list):
+        raise RequestError(f"{member} must be a list, found {kind_of(value)}", param=member)
+    if not value:
+        raise RequestError(f"{member} is empty; send at least one message", param=member)
+    for index, entry in enumerate(value):
         if not isinstance(entry, dict):
             raise RequestError(
-                f"messages.{index} must be an object, found {_kind(entry)}", param=f"messages.{index}"
+                f"{member}.{index} must be an object, found {kind_of(entry)}", param=f"{member}.{index}"
             )
-    return messages
+    return value
 
 
 def _role(entry: Mapping[str, object], path: str) -> str:
@@ -72,72 +57,17 @@ def _role(entry: Mapping[str, object], path: str) -> str:
     return str(role)
 
 
-def _leading_system(entries: Sequence[Mapping[str, object]]) -> int:
-    for index, entry in enumerate(entries):
-        if _role(entry, f"messages.{index}") not in SYSTEM_ROLES:
-            return index
-    return len(entries)
-
-
-def _turn(entry: Mapping[str, object], path: str) -> Turn:
-    """One message as a turn of its own; a late system message is user text at its own place."""
+def _turn(entry: Mapping[str, object], path: str) -> SystemText | Turn:
+    """One message as a turn of its own."""
     role = _role(entry, path)
+    if role in SYSTEM_ROLES:
+        return SystemText(_content(entry, path))
     if role == "assistant":
         return AssistantTurn(_content(entry, path), _reasoning(entry, path), _calls(entry, path))
     if role in TOOL_ROLES:
         call_id = _optional_string(entry, "tool_call_id", path)
         return UserTurn((ToolResult(call_id, _content(entry, path, in_tool=True)),))
     return UserTurn((UserText(_content(entry, path)),))
-
-
-def _append(turns: list[Turn], turn: Turn) -> None:
-    """Add a turn, joining it with the last one when both are of the same side."""
-    last = turns[-1] if turns else None
-    if isinstance(last, UserTurn) and isinstance(turn, UserTurn):
-        turns[-1] = UserTurn((*last.blocks, *turn.blocks))
-    elif isinstance(last, AssistantTurn) and isinstance(turn, AssistantTurn):
-        turns[-1] = AssistantTurn(
-            last.content + turn.content, last.reasoning + turn.reasoning, (*last.calls, *turn.calls)
-        )
-    else:
-        turns.append(turn)
-
-
-def _drop_empty_end(turns: list[Turn]) -> None:
-    if turns and turns[-1] == AssistantTurn():
-        turns.pop()
-
-
-def _check_turns(turns: Sequence[Turn]) -> None:
-    if not any(isinstance(turn, UserTurn) for turn in turns):
-        raise RequestError("messages hold no user or tool message; send at least one", param="messages")
-    if isinstance(turns[-1], AssistantTurn) and turns[-1].calls:
-        raise RequestError(
-            "the last message is an assistant message with tool calls; send the tool results after it",
-            param="messages",
-        )
-
-
-def _order_results(turns: Sequence[Turn]) -> list[Turn]:
-    """Sort the results after two or more calls into the order of the calls; texts keep their slots."""
-    ordered = list(turns)
-    for index in range(1, len(ordered)):
-        before, turn = ordered[index - 1], ordered[index]
-        if isinstance(before, AssistantTurn) and len(before.calls) > 1 and isinstance(turn, UserTurn):
-            ordered[index] = replace(turn, blocks=_sort_results(turn.blocks, before.calls))
-    return ordered
-
-
-def _sort_results(
-    blocks: Sequence[UserText | ToolResult], calls: Sequence[ToolCall]
-) -> tuple[UserText | ToolResult, ...]:
-    places = {call.id: place for place, call in reversed(list(enumerate(calls))) if call.id is not None}
-    results = sorted(
-        (block for block in blocks if isinstance(block, ToolResult)),
-        key=lambda result: places.get(result.call_id or "", 0),
-    )
-    queue = iter(results)
-    return tuple(next(queue) if isinstance(block, ToolResult) else block for block in blocks)
 
 
 def _content(entry: Mapping[str, object], path: str, *, in_tool: bool = False) -> str:
@@ -148,7 +78,7 @@ def _content(entry: Mapping[str, object], path: str, *, in_tool: bool = False) -
         return content
     if not isinstance(content, list):
         raise RequestError(
-            f"{path}.content must be a string or a list of parts, found {_kind(content)}",
+            f"{path}.content must be a string or a list of parts, found {kind_of(content)}",
             param=f"{path}.content",
         )
     joint = "\n\n" if in_tool else ""
@@ -159,7 +89,7 @@ def _part(part: object, path: str, *, in_tool: bool) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
-        raise RequestError(f"{path} must be an object or a string, found {_kind(part)}", param=path)
+        raise RequestError(f"{path} must be an object or a string, found {kind_of(part)}", param=path)
     kind = part.get("type")
     member = "refusal" if kind == "refusal" else "text"
     if kind in (*TEXT_PARTS, "refusal") or (kind is None and "text" in part):
@@ -167,7 +97,7 @@ def _part(part: object, path: str, *, in_tool: bool) -> str:
         if value is None or isinstance(value, str):
             return value or ""
         raise RequestError(
-            f"{path}.{member} must be a string, found {_kind(value)}", param=f"{path}.{member}"
+            f"{path}.{member} must be a string, found {kind_of(value)}", param=f"{path}.{member}"
         )
     if in_tool:
         return f"[Unsupported {kind}]"
@@ -186,7 +116,7 @@ def _reasoning(entry: Mapping[str, object], path: str) -> str:
             return value if value.strip() else ""
         if value is not None and member == REASONING_MEMBERS[0]:
             raise RequestError(
-                f"{path}.{member} must be a string, found {_kind(value)}", param=f"{path}.{member}"
+                f"{path}.{member} must be a string, found {kind_of(value)}", param=f"{path}.{member}"
             )
     return ""
 
@@ -198,7 +128,7 @@ def _calls(entry: Mapping[str, object], path: str) -> tuple[ToolCall, ...]:
         calls = [] if legacy is None else [{"function": legacy}]
     if not isinstance(calls, list):
         raise RequestError(
-            f"{path}.tool_calls must be a list, found {_kind(calls)}", param=f"{path}.tool_calls"
+            f"{path}.tool_calls must be a list, found {kind_of(calls)}", param=f"{path}.tool_calls"
         )
     return tuple(_call(call, f"{path}.tool_calls.{index}") for index, call in enumerate(calls))
 
@@ -222,9 +152,10 @@ def _optional_string(entry: Mapping[str, object], member: str, path: str) -> str
     value = entry.get(member)
     if value is None or isinstance(value, str):
         return value
-    raise RequestError(f"{path}.{member} must be a string, found {_kind(value)}", param=f"{path}.{member}")
+    raise RequestError(f"{path}.{member} must be a string, found {kind_of(value)}", param=f"{path}.{member}")
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """The JSON type of a value, for a message."""
     names = {bool: "a boolean", dict: "an object", list: "a list", str: "a string", type(None): "null"}
     return names.get(type(value), "a number")

@@ -11,10 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
 
-from engine.chat.calls import END, START, ParsedCall, parse_block
+from engine.chat.calls import END, START, parse_block
 from engine.chat.markers import DSML, END_THINK, THINK
+from engine.chat.pieces import CallArguments, CallStart, End, Output, Piece, call_id
+from engine.chat.request import ToolCall
+from engine.chat.stops import StopFilter
 from engine.chat.tools import Tool
 
 _STARTS = (f"<{DSML}tool_calls>", "<DSML｜tool_calls>", "<tool_calls>")
@@ -25,33 +27,6 @@ _ORPHANS = tuple(f"</{DSML}{name}>" for name in ("tool_calls", "invoke", "parame
 _ORPHAN = re.compile("|".join(_ORPHANS))
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text of one kind that can be handed out now."""
-
-    kind: Literal["reasoning", "content"]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallPiece:
-    """One complete tool call."""
-
-    index: int
-    call: ParsedCall
-
-
-Output = Piece | CallPiece
-
-
-class End(Enum):
-    """Why the text ends, as the parser or the engine sees it."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    TOOL_CALLS = "tool_calls"
-
-
 class _State(Enum):
     REASONING = "reasoning"
     TEXT = "text"
@@ -60,27 +35,26 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class OutputParser:
-    """One answer.  Push decoded text and thinking markers in order, then `finish`.
-
-    `end` is set as soon as the parser itself knows that the answer is over.
-    """
+    """Parses one chat answer; `new_id` names its tool calls."""
 
     thinking: bool
     tools: Sequence[Tool] = ()
     stops: Sequence[str] = ()
     parallel: bool = True
+    new_id: Callable[[], str] = call_id
     end: End | None = None
     stopped_by: str | None = None
     reasoning: str = ""
     content: str = ""
-    calls: list[ParsedCall] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
     _state: _State = field(init=False)
+    _stops: StopFilter = field(init=False)
     _held: str = ""
-    _unmatched: str = ""  # content that a stop string may still begin in
     _fresh: bool = True  # nothing of the reasoning was seen yet
 
     def __post_init__(self) -> None:
         self._state = _State.REASONING if self.thinking else _State.TEXT
+        self._stops = StopFilter(tuple(self.stops))
 
     @property
     def in_reasoning(self) -> bool:
@@ -204,8 +178,9 @@ class OutputParser:
         parsed = parse_block(block, self.tools)
         pieces: list[Output] = []
         for call in parsed.calls if self.parallel else parsed.calls[:1]:
-            pieces.append(CallPiece(len(self.calls), call))
-            self.calls.append(call)
+            index, made = len(self.calls), ToolCall(self.new_id(), call.name, call.arguments)
+            pieces += [CallStart(index, made.id or "", made.name), CallArguments(index, made.arguments)]
+            self.calls.append(made)
         if self.calls and end is not End.LENGTH:
             self.end = End.TOOL_CALLS
         elif end is End.TOOL_CALLS:
@@ -237,25 +212,14 @@ class OutputParser:
         return [Piece("content", text)] if text else []
 
     def _release(self, text: str) -> list[Output]:
-        """Content that is no tag: look for stop strings, keep back what may begin one."""
-        stops = [stop for stop in self.stops if stop]
-        if not stops:
-            return self._say(text)
-        self._unmatched += text
-        hits = [(at + len(s), at, s) for s in stops if (at := self._unmatched.find(s)) >= 0]
-        if hits:
-            _, at, self.stopped_by = min(hits)  # the first to be complete: what streaming sees first
-            text, self._unmatched = self._unmatched[:at], ""
-            self.end = End.STOP
-            return self._say(text)
-        keep = max(map(len, stops)) - 1
-        cut = max(0, len(self._unmatched) - keep)
-        text, self._unmatched = self._unmatched[:cut], self._unmatched[cut:]
+        """Content that is no tag: hand out what no stop string can begin in."""
+        text = self._stops.push(text)
+        if self._stops.hit is not None:
+            self.stopped_by, self.end = self._stops.hit, End.STOP
         return self._say(text)
 
     def _flush_stops(self) -> list[Output]:
-        text, self._unmatched = self._unmatched, ""
-        return self._say(text)
+        return self._say(self._stops.flush())
 
 
 def _held_from(text: str, tags: Sequence[str]) -> int:

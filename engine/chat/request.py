@@ -81,6 +81,21 @@ class ChatRequest:
         return bool(self.tools) or any(map(_uses_tools, self.turns))
 
 
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """Text, or ids as they are, to be continued without any chat format.
+
+    `opened` puts the mark that begins every sequence before a text; ids are taken verbatim.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] | None = None
+    opened: bool = True
+
+
+Prompt = ChatRequest | RawPrompt
+
+
 def _uses_tools(turn: Turn) -> bool:
     if isinstance(turn, AssistantTurn):
         return bool(turn.calls)

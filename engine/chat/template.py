@@ -13,11 +13,20 @@ from itertools import groupby
 
 from engine.chat.dsml import render_calls, split_markers
 from engine.chat.markers import ASSISTANT, BOS, DSML, END_THINK, EOS, THINK, USER
-from engine.chat.request import AssistantTurn, ChatRequest, Effort, ToolResult, Turn, UserText, UserTurn
+from engine.chat.request import (
+    AssistantTurn,
+    ChatRequest,
+    Effort,
+    RawPrompt,
+    ToolResult,
+    Turn,
+    UserText,
+    UserTurn,
+)
 from engine.chat.segments import Segment, marker, text
 from engine.tokenizer import Tokenizer
 
-__all__ = ["EffortPrefixes", "Segment", "encode_segments", "render"]
+__all__ = ["EffortPrefixes", "Segment", "encode_segments", "raw", "render"]
 
 MAX_PREFIX = """\
 Reasoning Effort: Absolute maximum with no shortcuts permitted.
@@ -113,6 +122,11 @@ def render(request: ChatRequest, *, prefixes: EffortPrefixes | None = None) -> l
         keep = request.keeps_reasoning or index > last_user
         segments += _turn(turn, request=request, keep_reasoning=keep, open_end=index == last)
     return [segment for segment in segments if segment.text]
+
+
+def raw(prompt: RawPrompt) -> list[Segment]:
+    """Segments of a text without any chat format."""
+    return [*([marker(BOS)] if prompt.opened else []), *([text(prompt.text)] if prompt.text else [])]
 
 
 def encode_segments(tokenizer: Tokenizer, segments: Iterable[Segment]) -> list[int]:

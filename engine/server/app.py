@@ -1,12 +1,10 @@
-"""The ASGI application: routes, errors in the clients' own shape, request ids.
+"""The ASGI application: every path of this server, and what becomes of errors.
 
-Every path of this server is listed here.  Knows nothing of what the endpoints do.
+Knows nothing of what the endpoints do.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -16,42 +14,29 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.config import ServerSettings
-from engine.errors import (
-    CapacityError,
-    EngineError,
-    MethodError,
-    NotFoundError,
-    RequestError,
-    UnauthorizedError,
-)
-from engine.server.chat import ChatEndpoint, json_response
-from engine.server.ids import request_id
-from engine.server.openai import error_body
+from engine.errors import EngineError, MethodError, NotFoundError, RequestError
+from engine.server.answers import error_response
+from engine.server.dialects.anthropic import AnthropicMessages
+from engine.server.dialects.completions import OpenAICompletions
+from engine.server.dialects.openai import OpenAIChat
+from engine.server.dialects.responses import OpenAIResponses
+from engine.server.doorway import Doorway
+from engine.server.endpoint import AnswerEndpoint, Intake
 from engine.server.service import Host
 from engine.server.status import StatusEndpoint
 from engine.server.stream import ClientGoneError
+from engine.server.tokens import TokenEndpoint
 
 log = logging.getLogger("engine.server")
-OPEN_PATHS = ("/health", "/healthz")
 CLIENT_GONE = 499  # nobody reads it; it only marks the log
 
 
 def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> Doorway:
     """The whole server as one ASGI application."""
-    chat, status = ChatEndpoint(host, settings, fingerprint), StatusEndpoint(host)
-    routes = [
-        *_both("/v1/chat/completions", chat.complete, "POST"),
-        *_both("/v1/models", status.models, "GET"),
-        *_both("/v1/models/{model:path}", status.model, "GET"),
-        Route("/tokenize", chat.tokenize, methods=["POST"]),
-        Route("/health", status.health, methods=["GET"]),
-        Route("/healthz", status.health, methods=["GET"]),
-    ]
     app = Starlette(
-        routes=routes,
+        routes=build_routes(host, settings, fingerprint=fingerprint),
         exception_handlers={
             EngineError: _engine_error,
             HTTPException: _http_error,
@@ -60,50 +45,29 @@ def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> Door
         },
     )
     app.router.redirect_slashes = False
-    return Doorway(app, settings.api_key)
+    return Doorway(app, settings)
 
 
-class Doorway:
-    """Wraps the application: tolerates a trailing slash, asks for the key, gives every response an id."""
-
-    def __init__(self, app: Starlette, api_key: str) -> None:
-        self.app = app
-        self._key = _digest(api_key.encode()) if api_key else None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request through."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        name = request_id().encode()
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = [*message.get("headers", []), (b"x-request-id", name)]
-                message = {**message, "headers": headers}
-            await send(message)
-
-        path = scope["path"].rstrip("/") or "/"
-        inner: ASGIApp = self.app
-        if not self._allows(scope, path):
-            inner = error_response(
-                UnauthorizedError("the API key is missing or wrong; send it as Authorization: Bearer KEY")
-            )
-        await inner({**scope, "path": path}, receive, send_with_id)
-
-    def _allows(self, scope: Scope, path: str) -> bool:
-        """Every path but the health needs the key; all comparisons take the same time."""
-        if self._key is None or path in OPEN_PATHS:
-            return True
-        headers = dict(scope["headers"])
-        bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
-        by_bearer = hmac.compare_digest(self._key, _digest(bearer))
-        by_header = hmac.compare_digest(self._key, _digest(headers.get(b"x-api-key", b"")))
-        return by_bearer or by_header
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+def build_routes(host: Host, settings: ServerSettings, *, fingerprint: str) -> list[Route]:
+    """All paths; every one but the health asks for the key, where there is one."""
+    intake, status = Intake(host, settings, fingerprint), StatusEndpoint(host)
+    tokens = TokenEndpoint(intake)
+    message = AnswerEndpoint(intake, AnthropicMessages()).answer
+    return [
+        *_both("/v1/chat/completions", AnswerEndpoint(intake, OpenAIChat()).answer, "POST"),
+        *_both("/v1/completions", AnswerEndpoint(intake, OpenAICompletions()).answer, "POST"),
+        *_both("/v1/responses", AnswerEndpoint(intake, OpenAIResponses()).answer, "POST"),
+        Route("/v1/messages", message, methods=["POST"]),
+        Route("/anthropic/v1/messages", message, methods=["POST"]),
+        Route("/v1/messages/count_tokens", tokens.count, methods=["POST"]),
+        Route("/anthropic/v1/messages/count_tokens", tokens.count, methods=["POST"]),
+        *_both("/v1/models", status.models, "GET"),
+        *_both("/v1/models/{model:path}", status.model, "GET"),
+        Route("/tokenize", tokens.tokenize, methods=["POST"]),
+        Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/health", status.health, methods=["GET"]),
+        Route("/healthz", status.health, methods=["GET"]),
+    ]
 
 
 def _both(path: str, endpoint: Callable[..., Any], method: str) -> list[Route]:
@@ -111,38 +75,35 @@ def _both(path: str, endpoint: Callable[..., Any], method: str) -> list[Route]:
     return [Route(spelling, endpoint, methods=[method]) for spelling in (path, path.removeprefix("/v1"))]
 
 
-def error_response(error: EngineError) -> Response:
-    """An error in the shape and with the headers that clients act on."""
-    headers = {}
-    if isinstance(error, CapacityError):
-        headers["Retry-After"] = str(error.retry_after_s)
-    if isinstance(error, UnauthorizedError):
-        headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, MethodError):
-        headers["Allow"] = ", ".join(error.allowed)
-    return json_response(error_body(error), status=error.status, headers=headers)
+def _answer_error(request: Request, error: EngineError) -> Response:
+    return error_response(error, path=request.url.path, request_id=request.state.request_id)
 
 
-async def _engine_error(_: Request, error: Exception) -> Response:
+async def _engine_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, EngineError)
-    return error_response(error)
+    return _answer_error(request, error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path[:200]}"
     if error.status_code == 404:
-        return error_response(NotFoundError(f"there is no {where}; chat lives at POST /v1/chat/completions"))
+        missing = NotFoundError(f"there is no {where}; chat lives at POST /v1/chat/completions")
+        return _answer_error(request, missing)
     if error.status_code == 405:
         allowed = tuple((error.headers or {}).get("Allow", "").split(", "))
-        return error_response(MethodError(f"{where} is not possible; use {allowed[0]}", allowed=allowed))
-    return error_response(RequestError(str(error.detail)))
+        return _answer_error(
+            request, MethodError(f"{where} is not possible; use {allowed[0]}", allowed=allowed)
+        )
+    return _answer_error(request, RequestError(str(error.detail)))
 
 
 async def _client_gone(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)
 
 
-async def _unexpected(_: Request, error: Exception) -> Response:
-    log.error("event=request_failed error=%s", type(error).__name__)
-    return error_response(EngineError("the server failed on this request; it is not the request's fault"))
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("event=request_failed request=%s error=%s", request.state.request_id, type(error).__name__)
+    return _answer_error(
+        request, EngineError("the server failed on this request; it is not the request's fault")
+    )

@@ -10,11 +10,24 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from engine.chat.markers import END_THINK, THINK
-from engine.chat.output import End, Output, OutputParser
+from engine.chat.pieces import End, Output, Parser
+from engine.chat.request import ToolCall
 from engine.core import Event, Finished, FinishReason, Generated, Request, Started, Timings
 from engine.errors import EngineError
 from engine.server.service import Service
 from engine.tokenizer import TokenStream
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request left the queue; so many tokens of its prompt need no computing."""
+
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The first token is there, or the end without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +38,49 @@ class Chunk:
     token_ids: tuple[int, ...]
 
 
+Moment = Admitted | Opened | Chunk
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The end of an answer and its counts."""
+    """A complete answer and its counts; `last_ids` are those that no chunk has carried.
+
+    `context_full`: it ended because the context did, not because of a budget that the client set.
+    """
 
     end: End
-    completion_tokens: int
+    stopped_by: str | None
+    reasoning: str
+    content: str
+    calls: tuple[ToolCall, ...]
+    token_ids: tuple[int, ...]
+    last_ids: tuple[int, ...]
     reasoning_tokens: int
+    context_full: bool
     timings: Timings
+
+    @property
+    def completion_tokens(self) -> int:
+        """All sampled tokens but the one that ends the answer."""
+        return len(self.token_ids)
 
 
 @dataclass(slots=True)
 class Generation:
     """One answer in the making.
 
-    `start` admits it or raises; iterate `chunks` to its end, then read `summary` and `last_ids`.
+    `start` admits it or raises; iterate `moments` to its end, then read `summary`.
     Call `cancel` when nobody listens any more.
     """
 
     service: Service
     request: Request
-    parser: OutputParser
+    parser: Parser
+    fills_context: bool  # its budget is all the room there is
     summary: Summary | None = None
-    token_ids: list[int] = field(default_factory=list)
     _events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    _token_ids: list[int] = field(default_factory=list)
     _waiting_ids: list[int] = field(default_factory=list)
-    _completion: int = 0
     _reasoning: int = 0
 
     def start(self) -> None:
@@ -62,22 +92,18 @@ class Generation:
         """Stop working on this answer; harmless when it is over."""
         self.service.engine.cancel(self.request.id)
 
-    @property
-    def last_ids(self) -> tuple[int, ...]:
-        """Ids that no chunk has carried yet."""
-        return tuple(self._waiting_ids)
-
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        """First an empty chunk when the first token is there, then everything visible, in order."""
+    async def moments(self) -> AsyncIterator[Moment]:
+        """That it was admitted, that the first token is there, then everything visible, in order."""
         decoder = self.service.tokenizer.stream()
         opened = False
         while True:
             event = await self._events.get()
             if isinstance(event, Started):
+                yield Admitted(event.cached_tokens)
                 continue
             if not opened:
                 opened = True
-                yield Chunk((), ())
+                yield Opened()
             if isinstance(event, Finished):
                 for chunk in self._finish(event):
                     yield chunk
@@ -85,16 +111,22 @@ class Generation:
             if self.parser.end is None:
                 pieces = self._take(event, decoder)
                 if self.parser.end is not None:
-                    self.cancel()  # the parser knows the end before the engine does
+                    self.service.engine.conclude(self.request.id)  # the parser knows the end first
                 if pieces:
                     yield self._chunk(pieces)
+
+    async def complete(self) -> Summary:
+        """The whole answer, when nobody wants to see it grow."""
+        async for _ in self.moments():
+            pass
+        assert self.summary is not None
+        return self.summary
 
     def _take(self, event: Generated, decoder: TokenStream) -> list[Output]:
         """Feed one token to the parser and count it."""
         token, markers = event.token, self.service.markers
-        self.token_ids.append(token)
+        self._token_ids.append(token)
         self._waiting_ids.append(token)
-        self._completion += 1
         was_reasoning = self.parser.in_reasoning
         names = {markers.think: THINK, markers.end_think: END_THINK}
         if token in names:
@@ -108,11 +140,22 @@ class Generation:
     def _finish(self, event: Finished) -> list[Chunk]:
         if event.reason is FinishReason.FAILED:
             raise EngineError(event.message or "the engine failed on this request")
-        ends = {FinishReason.LENGTH: End.LENGTH}
-        pieces = self.parser.finish(ends.get(event.reason, End.STOP))
+        pieces = self.parser.finish(End.LENGTH if event.reason is FinishReason.LENGTH else End.STOP)
+        chunks = [self._chunk(pieces)] if pieces else []
         end = self.parser.end or End.STOP
-        self.summary = Summary(end, self._completion, self._reasoning, event.timings)
-        return [self._chunk(pieces)] if pieces else []
+        self.summary = Summary(
+            end=end,
+            stopped_by=self.parser.stopped_by,
+            reasoning=self.parser.reasoning,
+            content=self.parser.content,
+            calls=tuple(self.parser.calls),
+            token_ids=tuple(self._token_ids),
+            last_ids=tuple(self._waiting_ids),
+            reasoning_tokens=self._reasoning,
+            context_full=end is End.LENGTH and self.fills_context,
+            timings=event.timings,
+        )
+        return chunks
 
     def _chunk(self, pieces: list[Output]) -> Chunk:
         ids, self._waiting_ids = tuple(self._waiting_ids), []

@@ -1,18 +1,13 @@
-"""Unguessable ids of requests, answers and calls."""
+"""Unguessable ids of requests and answers."""
 
 from __future__ import annotations
 
 import secrets
 
 
-def answer_id() -> str:
-    """Id of one chat answer."""
-    return f"chatcmpl-{secrets.token_hex(16)}"
-
-
-def call_id() -> str:
-    """Id of one tool call."""
-    return f"call_{secrets.token_hex(16)}"
+def answer_key() -> str:
+    """What tells one answer from all others; a dialect puts its own prefix before it."""
+    return secrets.token_hex(16)
 
 
 def request_id() -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from engine.chat.markers import Markers
+from engine.chat.template import EffortPrefixes
 from engine.config import EngineSettings, Settings
 from engine.core import ModelRunner
 from engine.gguf.file import GGUFFile
@@ -19,6 +21,7 @@ from engine.scheduler.scheduler import SchedulerLimits
 from engine.server.service import Service
 from engine.tokenizer import Tokenizer
 
+REVISION = "0731"  # file names of the revised checkpoint hold it; its effort levels are other ones
 log = logging.getLogger("engine.server")
 
 
@@ -37,7 +40,11 @@ def load_service(path: Path, settings: Settings) -> Service:
     if not runner.exactness.holds:
         log.warning("event=not_exact message=%s", runner.exactness.describe())
     context = min(settings.engine.context or runner.spec.context_length, runner.spec.context_length)
-    return assemble(runner, tokenizer, settings=settings, context=context, name=runner.spec.name or path.stem)
+    revised = REVISION in path.name
+    prefixes = EffortPrefixes.revision(native=settings.server.native_effort) if revised else EffortPrefixes()
+    name = runner.spec.name or path.stem
+    service = assemble(runner, tokenizer, settings=settings, context=context, name=name)
+    return replace(service, prefixes=prefixes)
 
 
 def assemble(

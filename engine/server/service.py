@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.chat.markers import Markers
-from engine.chat.request import ChatRequest
-from engine.chat.template import encode_segments, render
-from engine.errors import ContextLengthError, NotReadyError
+from engine.chat.request import ChatRequest, Prompt, RawPrompt
+from engine.chat.template import EffortPrefixes, encode_segments, raw, render
+from engine.errors import ContextLengthError, NotReadyError, RequestError, shown
 from engine.loop import Engine
 from engine.tokenizer import Tokenizer
 
@@ -30,22 +30,41 @@ class Service:
     model_id: str
     display_name: str
     context: int
+    prefixes: EffortPrefixes = field(default_factory=EffortPrefixes)
 
     @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end an answer: the end mark, and every mark that could only begin another turn."""
         return frozenset({self.markers.eos, self.markers.bos, self.markers.user, self.markers.assistant})
 
-    def prompt_ids(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The prompt's ids; raises ContextLengthError, for a hopelessly long text before it is encoded."""
-        segments = render(chat)
-        nbytes = sum(len(segment.text) for segment in segments)  # characters: never more than bytes
-        least = nbytes // self.tokenizer.longest_token_bytes
-        if least >= self.context:
-            raise ContextLengthError(prompt_tokens=least, context_tokens=self.context)
-        ids = tuple(encode_segments(self.tokenizer, segments))
+    def prompt_ids(self, prompt: Prompt, *, member: str = "messages") -> tuple[int, ...]:
+        """The prompt's ids; raises ContextLengthError, for a hopelessly long text before it is encoded.
+
+        `member` is what errors name.
+        """
+        if isinstance(prompt, RawPrompt) and prompt.ids is not None:
+            ids = self.checked_ids(prompt.ids, member)
+        else:
+            segments = (
+                render(prompt, prefixes=self.prefixes) if isinstance(prompt, ChatRequest) else raw(prompt)
+            )
+            least = sum(len(segment.text) for segment in segments) // self.tokenizer.longest_token_bytes
+            if least >= self.context:  # characters: never more than bytes
+                raise ContextLengthError(prompt_tokens=least, context_tokens=self.context, param=member)
+            ids = tuple(encode_segments(self.tokenizer, segments))
         if len(ids) >= self.context:
-            raise ContextLengthError(prompt_tokens=len(ids), context_tokens=self.context)
+            raise ContextLengthError(prompt_tokens=len(ids), context_tokens=self.context, param=member)
+        return ids
+
+    def checked_ids(self, ids: tuple[int, ...], member: str) -> tuple[int, ...]:
+        """The same ids; raises RequestError for the first that the vocabulary lacks."""
+        for index, token in enumerate(ids):
+            if not 0 <= token < len(self.tokenizer):
+                raise RequestError(
+                    f"{member}.{index} is {shown(token)}; "
+                    f"ids of this vocabulary are 0 to {len(self.tokenizer) - 1}",
+                    param=f"{member}.{index}",
+                )
         return ids
 
 

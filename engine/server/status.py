@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.errors import NotFoundError, shown
-from engine.server.chat import json_response
+from engine.server.answers import json_response
 from engine.server.service import Host
 
 ALIASES = ("deepseek-chat", "deepseek-reasoner")  # other names of whatever is loaded; they set thinking

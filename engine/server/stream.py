@@ -1,12 +1,12 @@
 """Server-sent events, and noticing that a client is gone.
 
-Owns frames, keepalive comments and the race between work and disconnection.  Knows nothing of their content.
+Owns frames, silences and the race between work and disconnection.  Knows nothing of their content.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,9 +26,15 @@ class ClientGoneError(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
-def frame(value: Any) -> bytes:
-    """One data event."""
-    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+def data_frame(value: Any) -> bytes:
+    """One event without a name."""
+    data: bytes = msgspec.json.encode(value)
+    return b"data: " + data + b"\n\n"
+
+
+def named_frame(value: Mapping[str, Any]) -> bytes:
+    """One event named by its own `type`."""
+    return f"event: {value['type']}\n".encode() + data_frame(value)
 
 
 async def until_gone(work: Awaitable[T], receive: Receive) -> T:
@@ -45,13 +51,16 @@ async def until_gone(work: Awaitable[T], receive: Receive) -> T:
 
 
 class EventStream:
-    """An ASGI response that sends frames as they come and a comment after every silence.
+    """An ASGI response that sends frames as they come and `silent` after every silence.
 
     Closing the generator is how the work learns that the client is gone.
     """
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], *, keepalive_s: float) -> None:
+    def __init__(
+        self, frames: AsyncGenerator[bytes, None], *, silent: Callable[[], bytes], keepalive_s: float
+    ) -> None:
         self._frames = frames
+        self._silent = silent
         self._keepalive_s = keepalive_s
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
@@ -60,13 +69,12 @@ class EventStream:
         upcoming: asyncio.Future[bytes] | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            await _send(send, KEEPALIVE)
             while not gone.done():
                 upcoming = upcoming or asyncio.ensure_future(anext(self._frames))
                 both: set[asyncio.Future[Any]] = {upcoming, gone}
                 await asyncio.wait(both, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
                 if not upcoming.done():
-                    await _send(send, KEEPALIVE)
+                    await _send(send, self._silent())
                     continue
                 try:
                     data = upcoming.result()

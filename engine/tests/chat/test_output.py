@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chat.calls import ParsedCall
 from engine.chat.markers import END_THINK, THINK
-from engine.chat.output import CallPiece, End, Output, OutputParser, Piece
+from engine.chat.output import OutputParser
+from engine.chat.pieces import CallArguments, CallStart, End, Output, Piece
+from engine.chat.request import ToolCall
 from engine.chat.tools import read_tools
 
 START, CLOSE = "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"
@@ -52,7 +53,7 @@ BLOCK = f"\n\n{START}\n{CALL}{CLOSE}"
 
 
 def _parse(parts: Sequence[str], *, end: End = End.STOP, **options: Any) -> tuple[OutputParser, list[Output]]:
-    parser = OutputParser(**options)
+    parser = OutputParser(new_id=lambda: "id", **options)
     pieces = [piece for part in parts for piece in parser.push(part)]
     return parser, pieces + parser.finish(end)
 
@@ -129,10 +130,11 @@ def test_a_budget_that_ends_inside_the_reasoning_gives_no_content() -> None:
 )
 def test_a_block_becomes_a_call(text: str, thinking: bool, content: str) -> None:
     parser, pieces = _parse([text], thinking=thinking, tools=TOOLS)
-    call = ParsedCall("f", '{"s": "a && b", "n": 2}')
+    call = ToolCall("id", "f", '{"s": "a && b", "n": 2}')
 
     assert ([call], content, End.TOOL_CALLS) == (parser.calls, parser.content, parser.end)
-    assert CallPiece(0, call) in pieces
+    assert CallStart(0, "id", "f") in pieces
+    assert call.arguments == "".join(piece.text for piece in pieces if isinstance(piece, CallArguments))
 
 
 def test_a_quoted_block_in_the_reasoning_is_not_run() -> None:
@@ -150,7 +152,7 @@ def test_a_budget_inside_a_block_delivers_closed_calls_and_the_rest_as_content()
     first = _invoke(_parameter("n", "1", string=False))
     parser, _ = _parse([f"{START}\n{first}<｜DSML｜inv"], thinking=False, tools=TOOLS, end=End.LENGTH)
 
-    assert ([ParsedCall("f", '{"n": 1}')], "<｜DSML｜inv", End.LENGTH) == (
+    assert ([ToolCall("id", "f", '{"n": 1}')], "<｜DSML｜inv", End.LENGTH) == (
         parser.calls,
         parser.content,
         parser.end,

@@ -29,21 +29,29 @@ def byte_tokenizer() -> Tokenizer:
 
 @dataclass(slots=True)
 class Script:
-    """What the model writes after any prompt; marker texts in it become markers."""
+    """What the model writes after any chat; marker texts in it become markers.
+
+    After a prompt without chat format it writes the alphabet, for ever.
+    """
 
     answer: str = "Hello there."
     tokenizer: Tokenizer = field(default_factory=byte_tokenizer)
     before_step: Callable[[list[list[int]]], object] | None = None
+    _written: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._written = self._ids()
 
     def runner(self) -> FakeRunner:
         """A runner that follows the script."""
         return FakeRunner(len(self.tokenizer), self._next, self.before_step)
 
     def _next(self, tokens: tuple[int, ...]) -> int:
+        if self.tokenizer.special(ASSISTANT) not in tokens:
+            return self.tokenizer.encode(chr(ord("a") + len(tokens) % 26))[0]
         opening = len(tokens) - 1 - tokens[::-1].index(self.tokenizer.special(ASSISTANT))
         done = len(tokens) - (opening + 2)  # the thinking marker belongs to the prompt
-        answer = self._ids()
-        return answer[done] if 0 <= done < len(answer) else self.tokenizer.special(EOS)
+        return self._written[done] if 0 <= done < len(self._written) else self.tokenizer.special(EOS)
 
     def _ids(self) -> list[int]:
         ids: list[int] = []

@@ -1,0 +1,87 @@
+"""The neutral request behind all dialects, and the members that several dialects spell alike.
+
+Knows nothing of bodies, of answers or of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.chat.pieces import call_id
+from engine.chat.request import Prompt
+from engine.chat.tools import Tool
+from engine.core import SamplingParams
+from engine.server.fields import Fields
+
+MAX_MODEL_LENGTH = 1024  # it is repeated in every chunk of a stream
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+MAX_TOP_K = 2**31 - 1
+SEED_BOUND = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a client wants, whatever dialect it spoke; None means not said.
+
+    `plain`: the answer is text as it stands, without thinking or tools.
+    `include_usage` and `return_token_ids` change only what a dialect writes.
+    """
+
+    prompt: Prompt
+    plain: bool = False
+    tools: tuple[Tool, ...] = ()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    model: str | None = None
+    stream: bool = False
+    include_usage: bool = False
+    max_tokens: int | None = None
+    seed: int | None = None
+    stops: tuple[str, ...] = ()
+    reuse: bool = True
+    parallel_calls: bool = True
+    return_token_ids: bool = False
+    new_call_id: Callable[[], str] = call_id
+
+
+def read_model(fields: Fields) -> str | None:
+    """The model's name, which is only repeated; half characters in it become U+FFFD."""
+    name = fields.string("model", longest=MAX_MODEL_LENGTH)
+    return name.encode("utf-8", "replace").decode() if name else None
+
+
+def read_sampling(fields: Fields, defaults: SamplingParams) -> SamplingParams:
+    """How tokens are drawn; what the client does not say comes from the server's settings."""
+    temperature = fields.number("temperature", low=0.0, high=2.0)
+    top_p = fields.number("top_p", low=0.0, high=1.0, above=True)
+    top_k = fields.integer("top_k", low=0, high=MAX_TOP_K)
+    min_p = fields.number("min_p", low=0.0, high=1.0)
+    return SamplingParams(
+        temperature=defaults.temperature if temperature is None else temperature,
+        top_p=defaults.top_p if top_p is None else top_p,
+        top_k=defaults.top_k if top_k is None else top_k,
+        min_p=defaults.min_p if min_p is None else min_p,
+    )
+
+
+def read_budget(fields: Fields, *names: str) -> int | None:
+    """The first budget that is said; one larger than the room is no error and is clamped later."""
+    found = [fields.integer(name, low=0) for name in names]
+    return next((budget for budget in found if budget is not None), None)
+
+
+def read_seed(fields: Fields) -> int | None:
+    """The key of the random stream."""
+    return fields.integer("seed", low=-SEED_BOUND, high=2 * SEED_BOUND - 1)
+
+
+def read_stops(fields: Fields, name: str) -> tuple[str, ...]:
+    """Texts that end an answer."""
+    return fields.strings(name, most=MAX_STOPS, longest=MAX_STOP_LENGTH)
+
+
+def flag(fields: Fields, name: str, *, default: bool) -> bool:
+    """A switch."""
+    found = fields.boolean(name)
+    return default if found is None else found

@@ -1,0 +1,59 @@
+"""Token counts and times of an answer, as every dialect reports them beside each other.
+
+Owns their names.  `timings` is one block for all dialects; what does not apply is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.server.generation import Summary
+
+
+def usage(summary: Summary) -> dict[str, Any]:
+    """The `usage` of both OpenAI completions; cached and written tokens add up to the prompt."""
+    prompt, cached = summary.timings.prompt_tokens, summary.timings.cached_tokens
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": summary.completion_tokens,
+        "total_tokens": prompt + summary.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": prompt - cached},
+        "completion_tokens_details": {"reasoning_tokens": summary.reasoning_tokens},
+        "prompt_cache_hit_tokens": cached,
+        "prompt_cache_miss_tokens": prompt - cached,
+    }
+
+
+def timings(summary: Summary) -> dict[str, Any]:
+    """Times in ms, rates in tokens/s.  Both common spellings are there."""
+    times = summary.timings
+    computed = times.prompt_tokens - times.cached_tokens
+    after_first = max(0, times.generated_tokens - 1)
+    found: dict[str, Any] = {
+        "queue_ms": _ms(times.queue_s),
+        "ttft_ms": _ms(times.first_token_s),
+        "prefill_ms": _ms(times.prefill_s),
+        "prefill_tokens": times.prompt_tokens,
+        "prefill_cached": times.cached_tokens,
+        "prefill_computed": computed,
+        "decode_ms": _ms(times.decode_s),
+        "decode_tokens": after_first,
+        "total_ms": _ms(times.total_s),
+        "cache_kind": times.kind.value,
+        "cache_n": times.cached_tokens,
+        "prompt_n": computed,
+        "prompt_ms": _ms(times.prefill_s),
+        "predicted_n": times.generated_tokens,
+        "predicted_ms": _ms(times.decode_s),
+    }
+    if times.batch_mean:
+        found["batch_mean"] = round(times.batch_mean, 2)
+    if times.prefill_s > 0 and computed:
+        found["prefill_tok_s"] = found["prompt_per_second"] = round(computed / times.prefill_s, 2)
+    if times.decode_s > 0 and after_first:
+        found["decode_tok_s"] = found["predicted_per_second"] = round(after_first / times.decode_s, 2)
+    return found
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

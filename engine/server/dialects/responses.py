@@ -1,0 +1,86 @@
+"""The OpenAI Responses dialect: reads a request body.  Stateless: every request brings its whole input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.chat.request import ChatRequest
+from engine.chat.thinking import read_thinking
+from engine.chat.tools import read_response_schema, read_tools
+from engine.errors import RequestError
+from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
+from engine.server.dialects.dialect import Defaults, Envelope
+from engine.server.dialects.responses_events import ResponseWriter
+from engine.server.dialects.responses_items import openai_choice, openai_tools, read_conversation
+from engine.server.fields import Fields
+
+STATEFUL = ("previous_response_id", "conversation", "prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIResponses:
+    """POST /v1/responses."""
+
+    surface: str = "openai_responses"
+    prompt_member: str = "input"
+
+    def read(self, body: Mapping[str, object], defaults: Defaults) -> Ask:
+        """Check a body and read it; raises RequestError naming the member that is wrong."""
+        fields = Fields(body)
+        _refuse_unsupported(fields)
+        conversation = read_conversation(body)
+        thinking = read_thinking(body, default=defaults.thinking)
+        declared, _ = openai_tools(body)
+        spoken: dict[str, object] = {
+            "tools": declared,
+            "tool_choice": openai_choice(body),
+            "response_format": _response_format(fields),
+        }
+        tools = read_tools(spoken)
+        chat = ChatRequest(
+            system=conversation.system,
+            turns=conversation.turns,
+            tools=tuple(tool.schema for tool in tools),
+            thinking=thinking.on,
+            effort=thinking.effort,
+            response_schema=read_response_schema(spoken),
+        )
+        return Ask(
+            prompt=chat,
+            tools=tools,
+            sampling=read_sampling(fields, defaults.sampling),
+            model=read_model(fields),
+            stream=flag(fields, "stream", default=False),
+            max_tokens=read_budget(fields, "max_output_tokens", "max_tokens"),
+            seed=read_seed(fields),
+            stops=read_stops(fields, "stop"),
+            reuse=flag(fields, "cache_prompt", default=True),
+            parallel_calls=flag(fields, "parallel_tool_calls", default=True),
+        )
+
+    def writer(self, body: Mapping[str, object], ask: Ask, envelope: Envelope) -> ResponseWriter:
+        """Writes one response."""
+        return ResponseWriter.of(body, ask, envelope)
+
+
+def _refuse_unsupported(fields: Fields) -> None:
+    for name in STATEFUL:
+        if fields.members.get(name) is not None:
+            raise fields.refuse(name, "this server stores nothing; send the full input each time")
+    if fields.boolean("background"):
+        raise fields.refuse("background", "answers are made while the client waits")
+    if fields.integer("n", low=1) not in (None, 1):
+        raise fields.refuse("n", "one answer a request; send the request again for another")
+    if fields.integer("top_logprobs", low=0):
+        raise fields.refuse("top_logprobs", "this server does not report probabilities here")
+
+
+def _response_format(fields: Fields) -> object:
+    """The format of the answer in the shape of chat requests."""
+    form = fields.nested("text").members.get("format")
+    if form is not None and not isinstance(form, dict):
+        raise RequestError("text.format must be an object", param="text.format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+    return form

@@ -1,0 +1,74 @@
+"""What every request passes before its route: path spellings, CORS, the API key, a request id.
+
+Knows nothing of what the endpoints do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine.config import ServerSettings
+from engine.errors import UnauthorizedError
+from engine.server.answers import error_response
+from engine.server.ids import request_id
+
+OPEN_PATHS = ("/health", "/healthz")
+CORS = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+    (b"access-control-allow-headers", b"*"),
+]
+
+
+class Doorway:
+    """Wraps the application.  The request id is in the scope's state, and in a header of every response."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app = app
+        self._keys = tuple(_digest(key.encode()) for key in settings.keys)
+        self._extra = CORS if settings.cors else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request through."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        name = request_id()
+        extra = [(b"x-request-id", name.encode()), *self._extra]
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *extra]}
+            await send(message)
+
+        path = scope["path"].rstrip("/") or "/"
+        scope = {**scope, "path": path, "state": {"request_id": name}}
+        await self._inner(scope)(scope, receive, send_with_id)
+
+    def _inner(self, scope: Scope) -> ASGIApp:
+        if scope["method"] == "OPTIONS":
+            return Response(status_code=204)
+        if self._allows(scope):
+            return self.app
+        error = UnauthorizedError(
+            "the API key is missing or wrong; send it as Authorization: Bearer KEY or as x-api-key: KEY"
+        )
+        return error_response(error, path=scope["path"], request_id=scope["state"]["request_id"])
+
+    def _allows(self, scope: Scope) -> bool:
+        """Every path but the health needs a key; all comparisons are made and take the same time."""
+        if not self._keys or scope["path"] in OPEN_PATHS:
+            return True
+        headers = dict(scope["headers"])
+        bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+        given = (_digest(bearer), _digest(headers.get(b"x-api-key", b"")))
+        matches = [hmac.compare_digest(key, sent) for key in self._keys for sent in given]
+        return any(matches)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,144 @@
+"""One endpoint that makes answers, for any dialect: from a body to an answer or a stream.
+
+Joins dialect, generation and stream.  Decides nothing about scheduling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request as HttpRequest
+from starlette.types import ASGIApp
+
+from engine.chat.output import OutputParser
+from engine.chat.pieces import Parser
+from engine.chat.plain import PlainParser
+from engine.config import ServerSettings
+from engine.core import Request, SamplingParams
+from engine.errors import EngineError
+from engine.server.answers import json_response
+from engine.server.ask import Ask
+from engine.server.body import decode_object, read_body
+from engine.server.dialects.dialect import Defaults, Dialect, Envelope, Writer
+from engine.server.generation import Admitted, Generation, Opened
+from engine.server.ids import answer_key, fresh_seed
+from engine.server.service import Host, Service
+from engine.server.stream import EventStream, until_gone
+
+LARGE_BODY = 256 * 1024  # bytes; decoding more than this would hold up every other connection
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Reads bodies within the server's limits; `fingerprint` names the build."""
+
+    host: Host
+    settings: ServerSettings
+    fingerprint: str
+
+    async def read(self, http: HttpRequest) -> Mapping[str, object]:
+        """The JSON object of a body."""
+        limit = self.settings.max_body_mib * 2**20
+        body = await read_body(http, limit=limit, timeout_s=self.settings.body_timeout_s)
+        if len(body) < LARGE_BODY:
+            return decode_object(body)
+        return await asyncio.to_thread(decode_object, body)
+
+    def defaults(self) -> Defaults:
+        """What the operator set for requests that do not say."""
+        settings = self.settings
+        sampling = SamplingParams(temperature=settings.default_temperature, min_p=settings.default_min_p)
+        return Defaults(sampling, thinking=settings.default_thinking)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEndpoint:
+    """Answers the requests of one dialect."""
+
+    intake: Intake
+    dialect: Dialect
+
+    async def answer(self, http: HttpRequest) -> ASGIApp:
+        """One answer, streamed or whole."""
+        service = self.intake.host.service
+        body = await self.intake.read(http)
+        ask, prompt = await asyncio.to_thread(self._understand, service, body)
+        generation = _generation(service, ask, prompt)
+        writer = self.dialect.writer(body, ask, self._envelope(service, ask, generation))
+        generation.start()
+        if ask.stream:
+            frames = _frames(generation, writer)
+            return EventStream(frames, silent=writer.silent, keepalive_s=self.intake.settings.keepalive_s)
+        try:
+            summary = await until_gone(generation.complete(), http.receive)
+        finally:
+            generation.cancel()
+        return json_response(writer.whole(summary))
+
+    def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, tuple[int, ...]]:
+        ask = self.dialect.read(body, self.intake.defaults())
+        return ask, service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
+
+    def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
+        return Envelope(
+            key=generation.request.id,
+            created=self.intake.host.now(),
+            model=ask.model or service.model_id,
+            fingerprint=self.intake.fingerprint,
+            prompt_tokens=len(generation.request.prompt),
+        )
+
+
+def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generation:
+    room = service.context - len(prompt)
+    request = Request(
+        id=answer_key(),
+        prompt=prompt,
+        max_tokens=room if ask.max_tokens is None else min(room, ask.max_tokens),
+        sampling=ask.sampling,
+        seed=fresh_seed() if ask.seed is None else ask.seed,
+        stop_ids=service.stop_ids,
+        banned_ids=() if ask.plain or ask.tools else (service.markers.dsml,),
+        reuse=ask.reuse,
+    )
+    fills = ask.max_tokens is None or ask.max_tokens > room
+    return Generation(service, request, _parser(service, ask, prompt), fills_context=fills)
+
+
+def _parser(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Parser:
+    if ask.plain:
+        return PlainParser(ask.stops)
+    return OutputParser(
+        thinking=prompt[-1] == service.markers.think,
+        tools=ask.tools,
+        stops=ask.stops,
+        parallel=ask.parallel_calls,
+        new_id=ask.new_call_id,
+    )
+
+
+async def _frames(generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
+    """All events of a stream; closing it early cancels the generation."""
+    try:
+        for frame in writer.accepted():
+            yield frame
+        async for moment in generation.moments():
+            match moment:
+                case Admitted():
+                    frames = writer.admitted(moment.cached_tokens)
+                case Opened():
+                    frames = writer.opened()
+                case _:
+                    frames = writer.chunk(moment)
+            for frame in frames:
+                yield frame
+        assert generation.summary is not None
+        for frame in writer.finished(generation.summary):
+            yield frame
+    except EngineError as error:
+        for frame in writer.failed(error):
+            yield frame
+    finally:
+        generation.cancel()
