@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from engine.cache.sequence import SequenceCache
+from engine.cache.sequence import SequenceCache, new_pool
 from engine.gguf.file import GGUFFile
 from engine.kernels.ref.rounding import Numerics
 from engine.kernels.rows import Storage
@@ -76,12 +76,14 @@ class Runner:
         *,
         numerics: Numerics | None = None,
         storage: Storage = "packed",
+        cache_bytes: int = 2**30,
         threads: Threads | None = None,
         ops: type[Ops] = Ops,
     ) -> None:
         """Load and check a model file; ModelFileError says what is wrong with it.
 
-        `storage` is how cached rows lie in memory and changes no bit of any result.
+        `storage` is how cached rows lie in memory and changes no bit of any result; `cache_bytes` bounds
+        the rows of all sequences together and is touched only where it is used.
         """
         opened = file if isinstance(file, GGUFFile) else GGUFFile.open(file)
         self.spec = ModelSpec.from_metadata(opened.metadata)
@@ -90,11 +92,12 @@ class Runner:
         self._pace = Pace(self._threads)
         self._graph = Graph(ops(self.spec, numerics or Numerics(), storage), LocalWeights(opened))
         self._shapes = self._graph.shapes()
+        self._pool = new_pool(self._shapes, cache_bytes)
         self.exactness: Exactness = check_rows(self.spec)
 
     def new_cache(self) -> SequenceCache:
         """An empty sequence."""
-        return SequenceCache(self._shapes)
+        return SequenceCache(self._shapes, self._pool)
 
     @torch.inference_mode()
     def step(self, slices: Sequence[Slice]) -> Tensor:

@@ -5,8 +5,23 @@ Turns a stream of per-token rows, cut anywhere, into whole windows.  Knows nothi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A frontier at one moment: rows of the window that is not full, and the last whole window if kept."""
+
+    pending: Tensor  # [fill, width]
+    last: Tensor | None  # [ratio, width]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return self.pending.nbytes + (0 if self.last is None else self.last.nbytes)
 
 
 class Frontier:
@@ -14,17 +29,20 @@ class Frontier:
 
     __slots__ = ("_fill", "_overlap", "_pending", "last")
 
-    def __init__(self, ratio: int, width: int, *, overlap: bool) -> None:
+    def __init__(self, ratio: int, width: int, *, overlap: bool, start: Frozen | None = None) -> None:
         self._pending = torch.zeros(ratio, width)
         self._fill = 0
         self._overlap = overlap
         self.last: Tensor | None = None  # the newest whole window [ratio, width]
+        if start is not None:
+            self._fill = len(start.pending)
+            self._pending[: self._fill] = start.pending
+            self.last = start.last  # replaced as a whole, never written into
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state that a copy duplicates."""
-        kept = 0 if self.last is None else self.last.nbytes
-        return self._pending.nbytes + kept
+        """Bytes of the state."""
+        return self._pending.nbytes + (0 if self.last is None else self.last.nbytes)
 
     def push(self, rows: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """Add the next tokens' rows; windows that close [n, ratio, width] and the one before if kept."""
@@ -44,9 +62,6 @@ class Frontier:
             self.last = windows[-1].clone()
         return windows, before
 
-    def clone(self) -> Frontier:
-        """An independent copy."""
-        twin = Frontier.__new__(Frontier)
-        twin._pending, twin._fill, twin._overlap = self._pending.clone(), self._fill, self._overlap
-        twin.last = self.last  # replaced as a whole, never written into
-        return twin
+    def freeze(self) -> Frozen:
+        """The present state, which further rows leave as it is."""
+        return Frozen(self._pending[: self._fill].clone(), self.last)

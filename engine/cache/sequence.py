@@ -1,31 +1,20 @@
 """Everything a sequence keeps between steps: per layer the raw window, compressed rows and frontiers.
 
-Three kinds of state: the raw window is a ring, compressed rows are append-only and shared between copies,
-the frontier is what a window has collected so far.  Knows nothing of the model's arithmetic.
+Three kinds of state: the raw window is a ring, compressed rows lie in pages that sequences with the same
+past share, the frontier is what a window has collected so far.  Knows nothing of the model's arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from engine.cache.frontier import Frontier
-from engine.cache.store import Rows
-
-
-@dataclass(frozen=True, slots=True)
-class StreamShape:
-    """One stream of compressed rows: tokens a row, values collected a token, elements a row, rows a tile."""
-
-    ratio: int
-    collected: int
-    width: int
-    dtype: torch.dtype
-    tile: int
-    overlap: bool
+from engine.cache.frontier import Frontier, Frozen
+from engine.cache.store import Pages, Pool, Rows, Slab, StreamShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +27,10 @@ class LayerShape:
     main: StreamShape | None
     index: StreamShape | None
 
+    def streams(self) -> list[StreamShape]:
+        """The compressed streams that this layer has."""
+        return [shape for shape in (self.main, self.index) if shape]
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -45,16 +38,6 @@ class Stream:
 
     rows: Rows
     frontier: Frontier
-
-    @classmethod
-    def empty(cls, shape: StreamShape) -> Stream:
-        """No rows yet."""
-        rows = Rows(shape.width, shape.dtype, tile=shape.tile)
-        return cls(rows, Frontier(shape.ratio, shape.collected, overlap=shape.overlap))
-
-    def clone(self) -> Stream:
-        """A copy that shares the rows."""
-        return Stream(self.rows.fork(), self.frontier.clone())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,66 +48,131 @@ class LayerCache:
     main: Stream | None
     index: Stream | None
 
-    @classmethod
-    def empty(cls, shape: LayerShape) -> LayerCache:
-        """Nothing seen yet."""
-        main = Stream.empty(shape.main) if shape.main else None
-        index = Stream.empty(shape.index) if shape.index else None
-        return cls(torch.zeros(shape.window, shape.width, dtype=shape.dtype), main, index)
-
-    def clone(self) -> LayerCache:
-        """A copy that shares the compressed rows."""
-        main = self.main.clone() if self.main else None
-        index = self.index.clone() if self.index else None
-        return LayerCache(self.ring.clone(), main, index)
-
     def streams(self) -> list[Stream]:
         """The compressed streams that this layer has."""
         return [stream for stream in (self.main, self.index) if stream]
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenLayer:
+    """What of a layer cannot be found again in its pages: the window, and a frontier a stream."""
+
+    ring: Tensor
+    frontiers: tuple[Frozen, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return self.ring.nbytes + sum(frontier.nbytes for frontier in self.frontiers)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A sequence frozen at `length` tokens; cheap, because compressed rows are shared."""
+    """A sequence frozen at `length` tokens; cheap, because its rows stay in the pages of its sequence."""
 
     length: int
-    layers: tuple[LayerCache, ...]
+    layers: tuple[FrozenLayer, ...]
+    pages: Pages
 
     @property
     def nbytes(self) -> int:
         """Bytes that this snapshot holds for itself alone: windows and frontiers."""
-        return sum(
-            layer.ring.nbytes + sum(stream.frontier.nbytes for stream in layer.streams())
-            for layer in self.layers
-        )
+        return sum(layer.nbytes for layer in self.layers)
+
+    def within(self, pages: Pages) -> Snapshot:
+        """The same state over the pages of another sequence with the same first `length` tokens."""
+        return Snapshot(self.length, self.layers, pages)
+
+
+def new_pool(shapes: Sequence[LayerShape], budget: int) -> Pool:
+    """The pages of all sequences of a model, `budget` bytes together; a page is a whole number of windows."""
+    streams = [stream for shape in shapes for stream in shape.streams()]
+    return Pool(streams, window=math.lcm(*(shape.window for shape in shapes)), budget=budget)
 
 
 class SequenceCache:
     """The live state of one sequence of `length` tokens."""
 
-    __slots__ = ("layers", "length")
+    __slots__ = ("_pool", "_shapes", "layers", "length", "pages")
 
-    def __init__(self, shapes: Sequence[LayerShape]) -> None:
+    def __init__(self, shapes: Sequence[LayerShape], pool: Pool) -> None:
+        self._shapes, self._pool = shapes, pool
         self.length = 0
-        self.layers = tuple(LayerCache.empty(shape) for shape in shapes)
+        self.pages = Pages(pool)
+        self.layers = tuple(_empty(shape, slabs, self.pages) for shape, slabs in self._by_layer())
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rows in use, windows and frontiers."""
         rows = sum(stream.rows.nbytes for layer in self.layers for stream in layer.streams())
-        return rows + Snapshot(self.length, self.layers).nbytes
+        return rows + self.own_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes outside the pages: windows and frontiers."""
+        return sum(
+            layer.ring.nbytes + sum(stream.frontier.nbytes for stream in layer.streams())
+            for layer in self.layers
+        )
+
+    def grow(self, tokens: int) -> None:
+        """Take the pages for `tokens` tokens in all; raises CapacityError, and takes none, if they lack."""
+        self.pages.grow(tokens)
+
+    def close(self) -> None:
+        """Give the pages back; the state cannot be used any more."""
+        self.pages.table.close()
 
     def clone(self) -> SequenceCache:
         """An independent sequence with the same past."""
-        twin = SequenceCache(())
+        twin = SequenceCache(self._shapes, self._pool)
         twin.restore(self.snapshot())
         return twin
 
     def snapshot(self) -> Snapshot:
         """Freeze the present state; further steps leave the snapshot as it is."""
-        return Snapshot(self.length, tuple(layer.clone() for layer in self.layers))
+        layers = tuple(
+            FrozenLayer(layer.ring.clone(), tuple(stream.frontier.freeze() for stream in layer.streams()))
+            for layer in self.layers
+        )
+        return Snapshot(self.length, layers, self.pages)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to a frozen state, any number of times; it may come from another sequence."""
+        """Return to a frozen state, any number of times; it may come from another sequence.
+
+        Takes at most one page, for a copy of a half-filled one; raises CapacityError when there is none.
+        """
+        self.pages = snapshot.pages.share(snapshot.length)
         self.length = snapshot.length
-        self.layers = tuple(layer.clone() for layer in snapshot.layers)
+        self.layers = tuple(
+            _thawed(shape, slabs, self.pages, frozen, self.length)
+            for (shape, slabs), frozen in zip(self._by_layer(), snapshot.layers, strict=True)
+        )
+
+    def _by_layer(self) -> Iterator[tuple[LayerShape, list[Slab]]]:
+        """Each layer's shape and the slabs of its streams."""
+        slabs = iter(self._pool.slabs)
+        for shape in self._shapes:
+            yield shape, [next(slabs) for _ in shape.streams()]
+
+
+def _empty(shape: LayerShape, slabs: Sequence[Slab], pages: Pages) -> LayerCache:
+    """Nothing seen yet."""
+    frontiers = tuple(Frozen(torch.zeros(0, stream.collected), None) for stream in shape.streams())
+    ring = torch.zeros(shape.window, shape.width, dtype=shape.dtype)
+    return _thawed(shape, slabs, pages, FrozenLayer(ring, frontiers), 0)
+
+
+def _thawed(
+    shape: LayerShape, slabs: Sequence[Slab], pages: Pages, frozen: FrozenLayer, length: int
+) -> LayerCache:
+    """A live layer that continues a frozen one."""
+    streams: list[Stream | None] = [
+        Stream(
+            Rows(slab, pages, length // stream.ratio),
+            Frontier(stream.ratio, stream.collected, overlap=stream.overlap, start=start),
+        )
+        for stream, slab, start in zip(shape.streams(), slabs, frozen.frontiers, strict=True)
+    ]
+    main, index = [*streams, None, None][:2]
+    return LayerCache(frozen.ring.clone(), main, index)

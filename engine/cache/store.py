@@ -1,66 +1,153 @@
-"""Append-only rows of one layer of one sequence, shared between copies of the sequence.
+"""Where compressed rows lie: one slab a stream, cut into pages that sequences hold by number.
 
-Rows are never modified once written, so a copy costs nothing: both sides keep one buffer, and only the
-first to append writes into it; the other moves to a buffer of its own.  Knows nothing of what rows mean.
+The memory of a slab is reserved at once and touched only where pages are used.  Knows nothing of what rows
+mean, nor of who holds a page.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from engine.cache.pages import BLANK, Ledger, PageTable
 
-@dataclass(slots=True)
-class _Buffer:
-    """Storage behind one or more `Rows`; `filled` rows belong to somebody."""
 
-    data: Tensor  # [capacity, width], zeros where nobody wrote
-    filled: int
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """One stream of compressed rows: tokens a row, values collected a token, elements of a row."""
+
+    ratio: int
+    collected: int
+    width: int
+    dtype: torch.dtype
+    overlap: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored row."""
+        return self.width * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Pages of one stream: [pages, rows a page, width], and the same rows flat."""
+
+    pages: Tensor
+    flat: Tensor
+
+    @classmethod
+    def reserve(cls, shape: StreamShape, *, pages: int, page_tokens: int) -> Slab:
+        """Zeros that cost nothing until they are written."""
+        rows = page_tokens // shape.ratio
+        raw = torch.from_numpy(np.zeros((pages * rows, shape.row_bytes), np.uint8))  # calloc: not touched
+        flat = raw.view(shape.dtype)
+        return cls(flat.view(pages, rows, shape.width), flat)
+
+
+class Pool:
+    """The slabs of all streams, `budget` bytes together, and the ledger of their pages."""
+
+    def __init__(self, streams: Sequence[StreamShape], *, window: int, budget: int) -> None:
+        page_tokens = math.lcm(window, *(shape.ratio for shape in streams))
+        page_bytes = sum(page_tokens // shape.ratio * shape.row_bytes for shape in streams)
+        pages = budget // max(1, page_bytes)
+        self.ledger = Ledger(pages=pages, page_tokens=page_tokens, page_bytes=page_bytes)
+        self.slabs = [Slab.reserve(shape, pages=pages + 1, page_tokens=page_tokens) for shape in streams]
+
+    def clear(self, pages: Sequence[int]) -> None:
+        """Zero pages before a new holder reads them: rows behind the last one must be finite, and its own."""
+        at = torch.tensor(pages)
+        for slab in self.slabs:
+            slab.pages.index_fill_(0, at, 0)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one page."""
+        for slab in self.slabs:
+            slab.pages[target] = slab.pages[source]
+
+
+class Pages:
+    """The page table of one sequence, as kernels read it: page numbers by position, then blank pages."""
+
+    __slots__ = ("index", "pool", "table")
+
+    def __init__(self, pool: Pool, table: PageTable | None = None) -> None:
+        self.pool = pool
+        self.table = table or PageTable(pool.ledger)
+        self.index = torch.tensor(self.table.pages or [BLANK])
+
+    def grow(self, tokens: int) -> None:
+        """Make room for `tokens` tokens; raises CapacityError when the pool has no page left."""
+        start = len(self.table.pages)
+        fresh = self.table.grow(tokens)
+        if fresh:
+            self.pool.clear(fresh)
+            self.cover(start + len(fresh))
+            self.index[start : start + len(fresh)] = torch.tensor(fresh)
+
+    def cover(self, count: int) -> None:
+        """Fill the index up to at least `count` pages."""
+        if count > len(self.index):
+            longer = torch.full((count + count // 2,), BLANK)
+            longer[: len(self.index)] = self.index
+            self.index = longer
+
+    def share(self, tokens: int) -> Pages:
+        """The pages of the same first `tokens` tokens for another sequence."""
+        table, copied = self.table.share(tokens)
+        if copied is not None:
+            self.pool.copy(*copied)
+        return Pages(self.pool, table)
 
 
 class Rows:
-    """`count` rows of `width` elements in a buffer whose length is always a multiple of `tile` rows.
+    """`count` rows of one stream of one sequence, spread over its pages.
 
     What lies behind the last row is arbitrary but stands for finite values: readers work on whole tiles and
     mask it.
     """
 
-    __slots__ = ("_buffer", "_tile", "count")
+    __slots__ = ("_pages", "_slab", "count")
 
-    def __init__(self, width: int, dtype: torch.dtype, *, tile: int) -> None:
-        self._tile = tile
-        self._buffer = _Buffer(torch.zeros(tile, width, dtype=dtype), 0)
-        self.count = 0
-
-    @property
-    def data(self) -> Tensor:
-        """The whole buffer [capacity, width]."""
-        return self._buffer.data
+    def __init__(self, slab: Slab, pages: Pages, count: int = 0) -> None:
+        self._slab = slab
+        self._pages = pages
+        self.count = count
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows in use."""
-        return self.count * self.data.shape[1] * self.data.element_size()
+        return self.count * self._slab.flat.shape[1] * self._slab.flat.element_size()
 
     def append(self, rows: Tensor) -> None:
-        """Add stored rows [n, width] at the end."""
-        end = self.count + rows.shape[0]
-        if self._buffer.filled != self.count or end > self.data.shape[0]:
-            self._move(end)
-        self.data[self.count : end] = rows
-        self.count = self._buffer.filled = end
+        """Add stored rows [n, width] at the end; the pages must have room."""
+        if len(rows) == 1:
+            page, place = divmod(self.count, self._slab.pages.shape[1])
+            self._slab.pages[self._pages.table.pages[page], place] = rows[0]
+        else:
+            self._slab.flat.index_copy_(
+                0, self._places(torch.arange(self.count, self.count + len(rows))), rows
+            )
+        self.count += len(rows)
 
-    def fork(self) -> Rows:
-        """A second owner of the same rows."""
-        twin = Rows.__new__(Rows)
-        twin._tile, twin._buffer, twin.count = self._tile, self._buffer, self.count
-        return twin
+    def read(self, start: int, size: int) -> Tensor:
+        """Stored rows [size, width] from `start` on, past the last row too."""
+        per_page = self._slab.pages.shape[1]
+        first, last = start // per_page, -(-(start + size) // per_page)
+        self._pages.cover(last)
+        found = self._slab.pages.index_select(0, self._pages.index[first:last])
+        return found.flatten(0, 1)[start - first * per_page :][:size]
 
-    def _move(self, end: int) -> None:
-        """Take a buffer of our own with room for `end` rows and half as many again."""
-        tiles = -(-(end + end // 2) // self._tile)
-        data = torch.zeros(tiles * self._tile, self.data.shape[1], dtype=self.data.dtype)
-        data[: self.count] = self.data[: self.count]
-        self._buffer = _Buffer(data, self.count)
+    def pick(self, rows: Tensor) -> Tensor:
+        """Stored rows [n, width] by number, int64 [n]."""
+        return self._slab.flat.index_select(0, self._places(rows))
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """Where rows lie in the flat slab; none may be beyond the index."""
+        per_page = self._slab.pages.shape[1]
+        return self._pages.index[rows.div(per_page, rounding_mode="floor")] * per_page + rows % per_page

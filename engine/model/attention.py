@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.sequence import LayerCache, LayerShape
+from engine.cache.store import Rows
 from engine.kernels.ref.attention import ROW_TILE, Tile, Window, attend
 from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.norm import rms_norm
@@ -155,26 +156,26 @@ class Attention:
         """Tiles of the compressed rows that the piece's queries may see."""
         assert self._main is not None
         assert cache.main is not None
-        data, topk = cache.main.rows.data, self._ops.spec.index_topk
+        rows, topk = cache.main.rows, self._ops.spec.index_topk
         if not self._indexer:
-            return [self._tile(data, start, ROW_TILE, closed) for start in range(0, closed.most, ROW_TILE)]
+            return [self._tile(rows, start, ROW_TILE, closed) for start in range(0, closed.most, ROW_TILE)]
         if closed.most <= topk:
-            return [self._tile(data, 0, topk, closed)] if closed.most else []
+            return [self._tile(rows, 0, topk, closed)] if closed.most else []
         assert cache.index is not None
         assert inputs.index_q is not None
         assert inputs.index_weights is not None
-        rows = slice(piece.start, piece.stop)
-        q, weights = inputs.index_q[rows], inputs.index_weights[rows]
+        mine = slice(piece.start, piece.stop)
+        q, weights = inputs.index_q[mine], inputs.index_weights[mine]
         chosen = self._indexer.select(q, weights, cache.index.rows, closed)
-        picked = self._main.codec.unpack(data.index_select(0, chosen.flatten()))
+        picked = self._main.codec.unpack(rows.pick(chosen.flatten()))
         if len(chosen) > 1:
             picked = picked.view(*chosen.shape, -1)
         return [Tile(picked, self._shown(closed, 0, topk))]
 
-    def _tile(self, data: Tensor, start: int, size: int, closed: Closed) -> Tile:
+    def _tile(self, rows: Rows, start: int, size: int, closed: Closed) -> Tile:
         """One tile of consecutive rows."""
         assert self._main is not None
-        return Tile(self._main.codec.unpack(data[start : start + size]), self._shown(closed, start, size))
+        return Tile(self._main.codec.unpack(rows.read(start, size)), self._shown(closed, start, size))
 
     def _shown(self, closed: Closed, start: int, size: int) -> Tensor | None:
         """Bias [T, size] that hides rows not closed yet, None if there are none."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.cache.sequence import Stream, StreamShape
+from engine.cache.sequence import Stream
+from engine.cache.store import StreamShape
 from engine.kernels.ref import compress
-from engine.kernels.ref.attention import ROW_TILE
-from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.norm import rms_norm
 from engine.model.ops import Ops, Role, TensorSource
 from engine.model.spec import SPARSE_RATIO
@@ -42,8 +41,7 @@ class Compressor:
     def shape(self) -> StreamShape:
         """What the cache needs to know."""
         overlap = self._ratio == SPARSE_RATIO
-        tile = INDEX_TILE if self._role == "index" else max(ROW_TILE, self._sparse_tile())
-        return StreamShape(self._ratio, self.collected, self.codec.stored, self.codec.dtype, tile, overlap)
+        return StreamShape(self._ratio, self.collected, self.codec.stored, self.codec.dtype, overlap)
 
     def push(self, stream: Stream, z: Tensor, position: int) -> None:
         """Add projections [T, 2 channels] of the tokens from `position` on; closed windows become rows.
@@ -77,7 +75,3 @@ class Compressor:
         else:
             nothing = (before[:, : self._channels], before[:, self._channels :])
         return compress.overlap_slots(keys, nothing[0]), compress.overlap_slots(scores, nothing[1])
-
-    def _sparse_tile(self) -> int:
-        """The sparse kind looks at its first `index_topk` rows at once while there are no more."""
-        return self._ops.spec.index_topk if self._ratio == SPARSE_RATIO else 0

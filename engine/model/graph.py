@@ -48,7 +48,10 @@ class Graph:
         return tuple(layer.attention.shape() for layer in self._layers)
 
     def forward(self, slices: Sequence[tuple[SequenceCache, Sequence[int]]]) -> Tensor:
-        """Final streams [T, n, C] of all slices' tokens in order; every cache advances by its slice."""
+        """Final streams [T, n, C] of all slices' tokens in order; every cache advances by its slice.
+
+        Raises CapacityError before anything is computed when a cache finds no page for its tokens.
+        """
         step = self._step(slices)
         streams = self._embedding[step.ids].unsqueeze(1).repeat(1, self._ops.spec.hc_count, 1)
         for layer in self._layers:
@@ -66,6 +69,7 @@ class Graph:
         ids: list[int] = []
         positions: list[int] = []
         for cache, tokens in slices:
+            cache.grow(cache.length + len(tokens))
             start = len(ids)
             ids.extend(tokens)
             positions.extend(range(cache.length, cache.length + len(tokens)))

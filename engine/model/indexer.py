@@ -35,7 +35,7 @@ class Indexer:
         """
         weights = weights * self._scale
         tiles = [
-            index.scores(q, self._codec.unpack(rows.data[start : start + INDEX_TILE]), weights)
+            index.scores(q, self._codec.unpack(rows.read(start, INDEX_TILE)), weights)
             for start in range(0, closed.most, INDEX_TILE)
         ]
         score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)

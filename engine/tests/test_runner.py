@@ -131,7 +131,7 @@ def test_packed_and_wide_rows_give_the_same_bits_in_a_third_of_the_memory(
     packed, unpacked = (
         _cut(cache, one, _tokens(1), [60, 1, 1]) for cache, one in zip(caches, (runner, wide), strict=True)
     )
-    growth = [cache.nbytes - cache.snapshot().nbytes for cache in caches]
+    growth = [cache.nbytes - cache.own_bytes for cache in caches]
 
     assert torch.equal(whole, packed)
     assert torch.equal(whole, unpacked)

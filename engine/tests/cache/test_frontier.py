@@ -23,7 +23,8 @@ def test_any_cutting_gives_the_same_windows(ratio: int, cuts: list[int], overlap
     at = 0
     for turn, count in enumerate(cuts):
         if turn == copy_at:
-            abandoned, frontier = frontier, frontier.clone()
+            abandoned = frontier
+            frontier = Frontier(ratio, 3, overlap=overlap, start=abandoned.freeze())
             abandoned.push(torch.full((7, 3), -1.0))  # what happens to the original does not reach the copy
         closed = frontier.push(stream[at : at + count])
         at += count

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.cache.sequence import SequenceCache
+from engine.cache.sequence import SequenceCache, new_pool
 from engine.kernels.ref import index
 from engine.kernels.ref.rounding import EXACT
 from engine.model.graph import Graph
@@ -37,7 +37,7 @@ def _ids(seed: int) -> Tensor:
 
 @torch.inference_mode()
 def _run(graph: Graph, ids: Tensor, cuts: list[int]) -> Tensor:
-    cache = SequenceCache(graph.shapes())
+    cache = SequenceCache(graph.shapes(), new_pool(graph.shapes(), 2**26))
     return torch.cat([graph.logits(graph.forward([(cache, part.tolist())])) for part in ids.split(cuts)])
 
 

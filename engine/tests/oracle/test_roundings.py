@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.cache.sequence import SequenceCache
+from engine.cache.sequence import SequenceCache, new_pool
 from engine.kernels.ref import rounding
 from engine.kernels.ref.rounding import Numerics
 from engine.kernels.rows import SCALE_BIAS
@@ -48,7 +48,7 @@ def heard() -> Listening:
     graph = Graph(ops, DictSource(production_weights(build_library_model(SPEC, 0))))
     ids = torch.randint(0, SPEC.vocab, (TOKENS,), generator=torch.Generator().manual_seed(7))
     with torch.inference_mode():
-        graph.forward([(SequenceCache(graph.shapes()), ids.tolist())])
+        graph.forward([(SequenceCache(graph.shapes(), new_pool(graph.shapes(), 2**26)), ids.tolist())])
     return ops
 
 
@@ -114,7 +114,9 @@ def test_one_layer_with_all_roundings_agrees_on_nine_rows_of_ten(ratio: int, has
     ids = torch.randint(0, spec.vocab, (TOKENS,), generator=torch.Generator().manual_seed(7))
     graph = Graph(Ops(spec, Numerics()), DictSource(weights))
     with torch.inference_mode():
-        ours = graph.logits(graph.forward([(SequenceCache(graph.shapes()), ids.tolist())]))
+        ours = graph.logits(
+            graph.forward([(SequenceCache(graph.shapes(), new_pool(graph.shapes(), 2**26)), ids.tolist())])
+        )
     theirs = Reference(spec, {name: value.numpy() for name, value in weights.items()}, rounded=True)(
         ids.numpy()
     )
