@@ -105,7 +105,7 @@ def theil_sen(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.9
     n = len(x)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     spread = z * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low = math.floor((len(slopes) - spread) / 2)
+    low = math.floor((len(slopes) - spread) / 2) - 1
     high = math.ceil((len(slopes) + spread) / 2)
     return Slope(median(slopes), (slopes[max(0, low)], slopes[min(len(slopes) - 1, high)]))
 

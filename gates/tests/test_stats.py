@@ -141,3 +141,10 @@ def test_rows_of_different_length_and_empty_rows_are_refused() -> None:
         stats.bootstrap([], fmean, seed=1)
     with pytest.raises(ValueError, match="at least one value"):
         stats.spread_ratio([])
+
+
+def test_the_interval_of_a_slope_takes_in_as_many_slopes_on_both_sides() -> None:
+    """Sen 1968 counts from 1: of 15 slopes the second smallest and the second largest bound the interval."""
+    y = [0.0, 0.0, 1.0, 1.0, 2.0, 3.0]
+
+    assert (0.0, 1.0) == stats.theil_sen(range(6), y).interval
