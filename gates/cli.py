@@ -132,17 +132,17 @@ def plan(*, profile: Profile = "ci", only: tuple[str, ...] = (), json: Json = Fa
 
 @app.command
 def judge(
-    run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'.")] = "latest",
-    *,
+    *run: Annotated[str, Parameter(help="Name or path of a run folder, or 'latest'; several are joined.")],
     runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
 ) -> int:
-    """Judge a recorded run again, without a server, from its record alone."""
+    """Judge a recorded run again, or several parts of one as one, without a server, from records alone."""
     from gates import judge as judging
-    from gates import outcome
+    from gates import merge, outcome
     from gates.harness import record
     from gates.run import RUNS
 
-    folder = record.find(runs or RUNS, run)
+    found = [record.find(runs or RUNS, name) for name in run or ("latest",)]
+    folder = found[0] if len(found) == 1 else merge.merge(found, runs or RUNS)
     judged = judging.judge(folder)
     console = Console()
     console.print(judging.write(folder, judged), markup=False, soft_wrap=True)
