@@ -206,22 +206,76 @@ QUALITY = GateSpec(
         MeasureSpec(
             "quality.score_ratio", "Lowest share of right answers of a set", "higher", "minor", notice=True
         ),
+        MeasureSpec("quality.score_margin_ratio", "Every set keeps its least score", "higher"),
+        MeasureSpec("quality.missing_count", "Every planned item is on record", "lower", "critical"),
+        MeasureSpec("quality.fault_ratio", "Items without a usable reply", "lower", "critical"),
+        MeasureSpec("quality.refused_ratio", "Items that the server refused", "lower", "critical"),
+        MeasureSpec("quality.truncated_ratio", "Replies cut by the token limit", "lower", "critical"),
+        MeasureSpec("quality.empty_ratio", "Replies without a text", "lower", "critical"),
+        MeasureSpec("quality.unparsed_ratio", "Replies without an answer to grade", "lower", "critical"),
+        MeasureSpec(
+            "quality.retries_count",
+            "Requests sent again for a fault of transport",
+            "lower",
+            "minor",
+            notice=True,
+        ),
+        MeasureSpec("quality.length_ratio", "Replies are as long as usual", "lower", "critical"),
+        MeasureSpec("quality.fast_in_force_ratio", "The fast arm does not think", "higher", "critical"),
+        MeasureSpec("quality.thinking_in_force_ratio", "The thinking arm thinks", "higher", "critical"),
+        MeasureSpec("quality.usage_error_ratio", "Token counts are true", "lower", "critical"),
+        MeasureSpec(
+            "quality.first_token_ratio", "A stream begins as the whole reply does", "higher", "critical"
+        ),
+        MeasureSpec("quality.canned_ratio", "Another question gets another reply", "lower", "critical"),
+        MeasureSpec("quality.crosstalk_count", "No reply belongs to another client", "lower"),
+        MeasureSpec(
+            "quality.repeat_saving_ratio",
+            "A repeat saves what its cached tokens explain",
+            "lower",
+            "critical",
+        ),
+        MeasureSpec("quality.seed_speed_ratio", "Another seed is as fast", "lower", "critical"),
     ),
     keys=(
         Key("sets", "texts"),
-        Key(
-            "margins", "ratios"
-        ),  # one a set: the share of its items that may be lost; 0: no reply may change
+        Key("margins", "ratios"),  # of each set the share that may be lost; 0: no reply may change
         Key("looks", "count"),  # how often a set is looked at, the last time at its end
+        Key("fast_items", "counts"),  # of each set, asked without thinking; 0: none
+        Key("thinking_items", "counts"),
+        Key("fast_max_tokens", "count"),
+        Key("thinking_max_tokens", "count"),
+        Key("fast_min_scores", "ratios"),
+        Key("thinking_min_scores", "ratios"),
+        Key("fast_mean_tokens", "numbers"),  # of a usual reply; 0: not known
+        Key("thinking_mean_tokens", "numbers"),
+        Key("twice_items", "count"),  # of each set and arm, asked a second time
+        Key("honesty_items", "count"),
+        Key("concurrency", "count"),
+        Key("transport_retries", "count"),
+        Key("quiet_host_ratio", "ratio"),
     ),
+    faults=(
+        "wrong_format",
+        "stops_at_a_length",
+        "thinks_in_the_fast_arm",
+        "thinks_in_secret",
+        "never_thinks",
+        "exchanges_replies",
+        "inflates_completion_tokens",
+        "canned",
+        "remembers_replies",
+        "knows_one_seed",
+        "streams_otherwise",
+    ),
+    resumable=True,
 )
 
-GATES: tuple[GateSpec, ...] = (NEEDLE,)
+GATES: tuple[GateSpec, ...] = (NEEDLE, QUALITY)
 
 # What no gate of this suite looks at yet; it stands in every verdict, so that nobody reads more into a pass.
 UNCOVERED: tuple[str, ...] = (
     "Speed, alone and under load: no gate yet",
-    "Quality of answers against an earlier release: no gate yet",
     "Tool calls: no gate yet",
     "Memory and recall over hours of mixed traffic: no gate yet",
 )

@@ -71,6 +71,7 @@ class Usage:
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     total_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class StreamedReply:
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
             raise Malformed(f"a delta is {type(delta).__name__}, not an object")
-        content, reasoning = delta.get("content") or "", delta.get("reasoning_content") or ""
+        content, reasoning = delta.get("content") or "", _reasoning(delta)
         calls = delta.get("tool_calls") or []
         if content or reasoning or calls:
             self.fragment_s.append(now)
@@ -188,7 +189,7 @@ def whole_reply(body: Mapping[str, Any], seconds: float) -> Reply:
         calls = [_flat_call(call) for call in message.get("tool_calls") or []]
         return Reply(
             text=_text(message.get("content") or ""),
-            reasoning=_text(message.get("reasoning_content") or ""),
+            reasoning=_text(_reasoning(message)),
             finish_reason=str(choice["finish_reason"]),
             usage=usage_of(body),
             seconds=seconds,
@@ -202,15 +203,22 @@ def whole_reply(body: Mapping[str, Any], seconds: float) -> Reply:
         raise Malformed(f"not a chat.completion object: {error!r} in {_short(body)}") from error
 
 
+def _reasoning(message: Mapping[str, Any]) -> object:
+    """The reasoning under either of its two usual names."""
+    return message.get("reasoning_content") or message.get("reasoning") or ""
+
+
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """The token counts of a reply or of its last chunk; TypeError for counts that are no whole numbers."""
     usage = body.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
+    said = usage.get("completion_tokens_details") or {}
     return Usage(
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         cached_tokens=_count(details.get("cached_tokens")),
         total_tokens=_count(usage.get("total_tokens")),
+        reasoning_tokens=_count(said.get("reasoning_tokens")),
     )
 
 

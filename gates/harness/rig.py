@@ -71,10 +71,39 @@ class Rig:
         deadline_s: float | None = None,
         extra: Mapping[str, Any] = NOTHING,
     ) -> Reply | None:
+        """One chat request, recorded; its reply, or None when there is no usable one. See `attempt`."""
+        outcome = self.attempt(
+            what,
+            messages,
+            fields=fields,
+            max_tokens=max_tokens,
+            client=client,
+            temperature=temperature,
+            seed=seed,
+            stream=stream,
+            deadline_s=deadline_s,
+            extra=extra,
+        )
+        return outcome if isinstance(outcome, Reply) else None
+
+    def attempt(
+        self,
+        what: str,
+        messages: Sequence[Message],
+        *,
+        fields: Mapping[str, Any],
+        max_tokens: int,
+        client: int = 0,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        stream: bool = True,
+        deadline_s: float | None = None,
+        extra: Mapping[str, Any] = NOTHING,
+    ) -> Reply | ClientError:
         """One chat request, recorded: `fields` go on the invoke, the reply on its end.
 
-        Returns None when there is no usable reply. Raises ServerDied when the server is gone, GivenUp when it
-        left `patience` requests in a row without an answer or the gate is far over its budget.
+        Returns the error where there is no usable reply. Raises ServerDied when the server is gone, GivenUp
+        when it left `patience` requests in a row without an answer or the gate is far over its budget.
         """
         if time.monotonic() > self.stop_at_s:
             raise self._given_up("the gate had used up many times its budget")
@@ -92,7 +121,7 @@ class Rig:
             )
         except ClientError as error:
             self._lost(op, what, client, error)
-            return None
+            return error
         self.lost_in_a_row = 0
         busy = self._busy_elsewhere(start_s, elsewhere_s)
         self.history.ok(op, what, client=client, **reply_fields(reply), host_busy_ratio=busy)
@@ -146,6 +175,7 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
         "completion_tokens": reply.usage.completion_tokens,
         "cached_tokens": reply.usage.cached_tokens,
         "total_tokens": reply.usage.total_tokens,
+        "reasoning_tokens": reply.usage.reasoning_tokens,
         "first_token_s": reply.first_token_s,
         "seconds": round(reply.seconds, 6),
         "fragments": reply.fragments,

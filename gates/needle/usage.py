@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from gates.harness import counts
 from gates.harness.history import Operation
 from gates.needle.sizing import pieces
 
@@ -44,7 +45,11 @@ def doubts(operations: Sequence[Operation]) -> list[Doubt]:
     found: list[Doubt] = []
     for operation in answered:
         growth = next((g for g in growths if g.operation is operation), None)
-        why = _counts(operation) or _rates(operation, rate) or (_grown(growth, rate, usual) if growth else "")
+        why = (
+            counts.fault(operation)
+            or _rates(operation, rate)
+            or (_grown(growth, rate, usual) if growth else "")
+        )
         if why:
             found.append(Doubt(str(operation.get("cell", "probe")), operation.invoke.what, why))
     return found
@@ -55,43 +60,9 @@ def _rate(answered: Sequence[Operation]) -> float | None:
     rates = [
         operation.get("prompt_tokens") / operation.get("pieces")
         for operation in answered
-        if operation.invoke.what in MEASURED and _count(operation.get("prompt_tokens"))
+        if operation.invoke.what in MEASURED and counts.is_count(operation.get("prompt_tokens"))
     ]
     return median(rates) if rates else None
-
-
-def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _counts(operation: Operation) -> str:
-    """Faults within one usage block."""
-    prompt, completion = operation.get("prompt_tokens"), operation.get("completion_tokens")
-    cached, total = operation.get("cached_tokens"), operation.get("total_tokens")
-    if not _count(prompt):
-        return f"prompt_tokens is {prompt!r}"
-    if not _count(completion) and operation.get("text"):
-        return f"completion_tokens is {completion!r} for a reply with text"
-    if cached is not None and not 0 <= cached <= prompt:
-        return f"cached_tokens is {cached} of {prompt} prompt tokens"
-    if total is not None and total != prompt + completion:
-        return f"total_tokens is {total}, but prompt and completion are {prompt} + {completion}"
-    return _length(operation, completion)
-
-
-def _length(operation: Operation, completion: int) -> str:
-    allowed = operation.get("max_tokens")
-    if completion > allowed:
-        return f"completion_tokens is {completion} and max_tokens was {allowed}"
-    if operation.get("finish_reason") == "length" and completion < allowed:
-        return f"finish_reason is length after {completion} of {allowed} tokens"
-    ids = len(operation.get("token_ids") or ())
-    if ids and abs(ids - completion) > 1:  # the end mark may or may not be counted
-        return f"completion_tokens is {completion}, but {ids} token ids came"
-    fragments = operation.get("fragments", 0)
-    if fragments > completion + 1:
-        return f"completion_tokens is {completion}, but the text came in {fragments} fragments"
-    return ""
 
 
 def _rates(operation: Operation, rate: float | None) -> str:
@@ -125,7 +96,9 @@ def _growths(answered: Sequence[Operation]) -> list[_Growth]:
     for (cell, attempt, number), operation in turns.items():
         before = turns.get((cell, attempt, number - 1))
         prompt = before.get("prompt_tokens") if before else None
-        if before is None or not (_count(prompt) and _count(operation.get("prompt_tokens"))):
+        if before is None or not (
+            counts.is_count(prompt) and counts.is_count(operation.get("prompt_tokens"))
+        ):
             continue
         said = before.get("completion_tokens") or 0
         found.append(_Growth(operation, cell, operation.get("prompt_tokens") - prompt - said, said))

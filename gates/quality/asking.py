@@ -37,5 +37,6 @@ def request(question: Question, *, arm: Arm) -> Mapping[str, Any]:
         "temperature": TEMPERATURE,
         "seed": SEED,
         "thinking": {"type": "enabled" if thinks else "disabled"},
+        "return_token_ids": True,
         "chat_template_kwargs": {"thinking": thinks, "enable_thinking": thinks},
     }

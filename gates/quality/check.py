@@ -8,35 +8,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from gates.errors import CheckError
 from gates.harness.baseline import Baseline
-from gates.harness.history import ITEM, Event, notes
+from gates.harness.history import Event, notes
 from gates.harness.stats import Interval, wilson
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.profile import Settings
-from gates.quality import compare, decide, items, tables
+from gates.quality import compare, decide, items, tables, traffic
 from gates.quality.asking import Arm
 from gates.quality.compare import Plan
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
+from gates.quality.traffic import SETS_PLANNED
 
 GATE: Final = "quality"
-SETS_PLANNED: Final = (
-    "sets_planned"  # a remark: by set and arm how many items the whole plan asks, all shards
-)
 
 ABOVE_ONE: Final = math.nextafter(1, 2)
 NOTHING_TWICE: Final = "nothing was asked twice of the same build, so nobody knows its noise"
 
 
 def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
-    """The measures of the quality gate, from the graded items among the events."""
-    records = [items.from_json(event.fields) for event in notes(events, ITEM)]
+    """The measures of the quality gate: of the comparison with a baseline, and of the traffic itself."""
+    said, seen = compared(events, settings, baseline), traffic.judge(events, settings)
+    return replace(said, measures=(*said.measures, *seen.measures), findings=(*said.findings, *seen.findings))
+
+
+def compared(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
+    """The measures of the comparison, from the graded items among the events."""
     kept = [items.from_json(row) for row in baseline.items.get(GATE, ())] if baseline else []
-    return judgement(planned(events, settings), records, kept, settings)
+    return judgement(planned(events, settings), traffic.records_of(events), kept, settings)
 
 
 def planned(events: Sequence[Event], settings: Settings) -> tuple[Plan, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,16 +93,36 @@ def from_json(values: Mapping[str, Any]) -> ItemRecord:
     return ItemRecord(**{**values, "token_ids": tuple(values["token_ids"])})
 
 
+class Writer:
+    """Writes records behind those of a file, safe for several threads; a torn last line is cut off first."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._file = path.open("ab+")
+        self._file.seek(0)
+        self._file.truncate(self._file.read().rfind(b"\n") + 1)
+
+    def add(self, record: ItemRecord) -> None:
+        """Write one record; it is on disk when this returns."""
+        line = json.dumps(as_json(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 def append(path: Path, records: Iterable[ItemRecord]) -> None:
-    """Write records behind those of a file, on disk when this returns; a torn last line is cut off first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = b"".join(json.dumps(as_json(record), ensure_ascii=False).encode() + b"\n" for record in records)
-    with path.open("ab+") as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(lines)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write records behind those of a file."""
+    with Writer(path) as writer:
+        for record in records:
+            writer.add(record)
 
 
 def read(path: Path) -> list[ItemRecord]:

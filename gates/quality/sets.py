@@ -23,11 +23,12 @@ Grader = Callable[[str], Grade | Program]  # of a graded text; a Program has sti
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of any set: how it is asked, how it is graded, which items share its context, known faults."""
+    """One item of any set: how it is asked and graded, which items share its context, kind, known faults."""
 
     question: Question
     grade: Grader
     cluster: str
+    category: str
     fault: str = ""
 
 
@@ -37,6 +38,7 @@ class QuestionSet:
 
     title: str
     file: str
+    rows: int
     prompt_version: str
     grader_version: str
     load: Callable[[Rows], Iterator[Item]]
@@ -68,51 +70,56 @@ def find(name: str) -> QuestionSet:
 def _gsm8k(rows: Rows) -> Iterator[Item]:
     for problem in gsm8k.problems(iter(rows)):
         fault = "its gold answer is doubtful" if problem.doubtful else ""
-        yield Item(gsm8k.question(problem), partial(gsm8k.grade, problem), problem.id, fault)
+        yield Item(gsm8k.question(problem), partial(gsm8k.grade, problem), problem.id, "gsm8k", fault)
 
 
 def _mmlu(rows: Rows, *, per_subject: int | None = None) -> Iterator[Item]:
     problems = mmlu.problems(rows)
     for problem in problems if per_subject is None else mmlu.subset(problems, rows=per_subject):
-        yield Item(mmlu.question(problem), partial(mmlu.grade, problem), problem.subject)
+        grade = partial(mmlu.grade, problem)
+        yield Item(mmlu.question(problem), grade, problem.subject, problem.subject)
 
 
 def _humaneval(rows: Rows) -> Iterator[Item]:
     for problem in humaneval.problems(rows):
-        yield Item(humaneval.question(problem), partial(humaneval.program, problem), problem.id)
+        yield Item(humaneval.question(problem), partial(humaneval.program, problem), problem.id, "humaneval")
 
 
 def _mbpp(rows: Rows) -> Iterator[Item]:
     for problem in mbpp.problems(rows):
-        yield Item(mbpp.question(problem), partial(mbpp.program, problem), problem.id)
+        yield Item(mbpp.question(problem), partial(mbpp.program, problem), problem.id, "mbpp")
 
 
 def _ifeval(rows: Rows) -> Iterator[Item]:
     for problem in ifeval.problems(rows):
-        yield Item(ifeval.question(problem), partial(ifeval.grade, problem), problem.id, problem.fault)
+        kind = problem.instructions[0].kind.partition(":")[0]
+        grade = partial(ifeval.grade, problem)
+        yield Item(ifeval.question(problem), grade, problem.id, kind, problem.fault)
 
 
-def _mmlu_set(title: str, per_subject: int | None) -> QuestionSet:
+def _mmlu_set(title: str, rows: int, per_subject: int | None = None) -> QuestionSet:
     load = partial(_mmlu, per_subject=per_subject)
-    return QuestionSet(title, mmlu.FILE, mmlu.PROMPT_VERSION, mmlu.GRADER_VERSION, load)
+    return QuestionSet(title, mmlu.FILE, rows, mmlu.PROMPT_VERSION, mmlu.GRADER_VERSION, load)
 
 
 def _humaneval_set(title: str, file: str) -> QuestionSet:
-    return QuestionSet(title, file, humaneval.PROMPT_VERSION, humaneval.GRADER_VERSION, _humaneval)
+    return QuestionSet(title, file, 164, humaneval.PROMPT_VERSION, humaneval.GRADER_VERSION, _humaneval)
 
 
-def _mbpp_set(title: str, file: str) -> QuestionSet:
-    return QuestionSet(title, file, mbpp.PROMPT_VERSION, mbpp.GRADER_VERSION, _mbpp)
+def _mbpp_set(title: str, file: str, rows: int) -> QuestionSet:
+    return QuestionSet(title, file, rows, mbpp.PROMPT_VERSION, mbpp.GRADER_VERSION, _mbpp)
 
 
 SETS: Final[Mapping[str, QuestionSet]] = {
-    "gsm8k": QuestionSet("GSM8K", gsm8k.FILE, gsm8k.PROMPT_VERSION, gsm8k.GRADER_VERSION, _gsm8k),
-    "mmlu": _mmlu_set("MMLU", None),
-    "mmlu_1140": _mmlu_set("MMLU, 20 rows a subject", 20),
-    "mmlu_570": _mmlu_set("MMLU, 10 rows a subject", 10),
+    "gsm8k": QuestionSet("GSM8K", gsm8k.FILE, 1319, gsm8k.PROMPT_VERSION, gsm8k.GRADER_VERSION, _gsm8k),
+    "mmlu": _mmlu_set("MMLU", 14_042),
+    "mmlu_1140": _mmlu_set("MMLU, 20 rows a subject", 1140, 20),
+    "mmlu_570": _mmlu_set("MMLU, 10 rows a subject", 570, 10),
     "humaneval": _humaneval_set("HumanEval", humaneval.FILE),
     "humaneval_plus": _humaneval_set("HumanEval+", humaneval.PLUS_FILE),
-    "mbpp": _mbpp_set("MBPP", mbpp.FILE),
-    "mbpp_sanitized": _mbpp_set("MBPP, sanitized", mbpp.SANITIZED_FILE),
-    "ifeval": QuestionSet("IFEval", ifeval.FILE, ifeval.PROMPT_VERSION, ifeval.grader_version(), _ifeval),
+    "mbpp": _mbpp_set("MBPP", mbpp.FILE, 500),
+    "mbpp_sanitized": _mbpp_set("MBPP, sanitized", mbpp.SANITIZED_FILE, 257),
+    "ifeval": QuestionSet(
+        "IFEval", ifeval.FILE, 541, ifeval.PROMPT_VERSION, ifeval.grader_version(), _ifeval
+    ),
 }

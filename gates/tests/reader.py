@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -29,10 +29,11 @@ _CACHED_CONVERSATIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One fragment of a reply."""
+    """One fragment of a reply, or of the reasoning before it."""
 
     text: str
     token_ids: tuple[int, ...] = ()
+    reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,14 @@ class Die(Exception):  # noqa: N818  an event on the wire
 
 
 class Reader:
-    """Reads the needle sentences of its prompt, at so many seconds a token; caches by prefix."""
+    """Reads the needle sentences of its prompt; caches by prefix.
 
-    def __init__(self, *, seconds_per_token: float = 0.0) -> None:
+    Takes so many seconds for each token of a prompt, and for each of a reply.
+    """
+
+    def __init__(self, *, seconds_per_token: float = 0.0, seconds_per_reply_token: float = 0.0) -> None:
         self._seconds_per_token = seconds_per_token
+        self._seconds_per_reply_token = seconds_per_reply_token
         self._kept: list[list[str]] = []
         self._lock = threading.Lock()
 
@@ -74,13 +79,25 @@ class Reader:
         prompt = prompt_tokens(body)
         cached = self._cached(prompt) if body.get("cache_prompt", True) else 0
         time.sleep(self._seconds_per_token * (len(prompt) - cached))
-        said = tokens(reply_text(body))[: body["max_tokens"]]
-        for number, token in enumerate(said):
-            yield Delta(token, (number,))
+        thought = [Delta(token, reasoning=True) for token in tokens(self.thought(body))]
+        said = [*thought, *map(Delta, tokens(self.reply(body)))][: body["max_tokens"]]
+        for number, delta in enumerate(said):
+            time.sleep(self._seconds_per_reply_token)
+            yield replace(delta, token_ids=(number,))
+        kept = [*prompt, *(delta.text for delta in said)]
         with self._lock:
-            self._kept = [*self._kept[-_CACHED_CONVERSATIONS + 1 :], [*prompt, *said]]
+            self._kept = [*self._kept[-_CACHED_CONVERSATIONS + 1 :], kept]
         cut = len(said) == body["max_tokens"]
         yield End("length" if cut else "stop", usage(len(prompt), len(said), cached))
+
+    def thought(self, body: Body) -> str:
+        """What is thought before the reply: nothing."""
+        del body
+        return ""
+
+    def reply(self, body: Body) -> str:
+        """What is replied."""
+        return reply_text(body)
 
     def _cached(self, prompt: list[str]) -> int:
         with self._lock:
@@ -121,9 +138,10 @@ def _parts(lines: Iterator[bytes]) -> Iterator[Part]:
         counts = chunk.get("usage") or counts
         for choice in chunk.get("choices", []):
             finish = choice.get("finish_reason") or finish
-            text = (choice.get("delta") or {}).get("content") or ""
-            if text or choice.get("token_ids"):
-                yield Delta(text, tuple(choice.get("token_ids") or ()))
+            delta = choice.get("delta") or {}
+            text, reasoning = delta.get("content") or "", delta.get("reasoning_content") or ""
+            if text or reasoning or choice.get("token_ids"):
+                yield Delta(reasoning or text, tuple(choice.get("token_ids") or ()), bool(reasoning))
     raise Cut
 
 
@@ -198,11 +216,14 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def do_POST(self) -> None:
-        """One streamed chat reply."""
+        """One chat reply, streamed or whole."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.close_connection = True
         try:
-            self._stream(body)
+            if body.get("stream"):
+                self._stream(body)
+            else:
+                self._json(200, _whole(self.server.backend.answer(body)))
         except (Cut, BrokenPipeError, ConnectionResetError):
             return
         except Die:
@@ -232,11 +253,26 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _chunks(part: Part) -> Iterator[dict[str, Any]]:
     if isinstance(part, Delta):
-        yield {"choices": [{"index": 0, "delta": {"content": part.text}, "token_ids": list(part.token_ids)}]}
+        name = "reasoning_content" if part.reasoning else "content"
+        yield {"choices": [{"index": 0, "delta": {name: part.text}, "token_ids": list(part.token_ids)}]}
         return
     yield {"choices": [{"index": 0, "delta": {}, "finish_reason": part.finish_reason}]}
     if part.usage:
         yield {"choices": [], "usage": dict(part.usage)}
+
+
+def _whole(parts: Iterator[Part]) -> dict[str, Any]:
+    *said, end = list(parts)
+    deltas = [part for part in said if isinstance(part, Delta)]
+    assert isinstance(end, End)
+    message = {
+        "role": "assistant",
+        "content": "".join(delta.text for delta in deltas if not delta.reasoning),
+        "reasoning_content": "".join(delta.text for delta in deltas if delta.reasoning),
+    }
+    ids = [number for delta in deltas for number in delta.token_ids]
+    choice = {"index": 0, "message": message, "finish_reason": end.finish_reason, "token_ids": ids}
+    return {"choices": [choice], "usage": dict(end.usage)}
 
 
 class ReaderServer(ThreadingHTTPServer):

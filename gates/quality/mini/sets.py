@@ -20,6 +20,14 @@ from gates.quality.sets import Item as Asked
 
 MAX_TOKENS: Final = 256
 
+GRADERS: Final[Mapping[str, str]] = {
+    "mini_arithmetic": gsm8k.GRADER_VERSION,
+    "mini_two_steps": gsm8k.GRADER_VERSION,
+    "mini_choice": mmlu.GRADER_VERSION,
+    "mini_docstring": humaneval.GRADER_VERSION,
+    "mini_asserts": mbpp.GRADER_VERSION,
+    "mini_format": ifeval.grader_version(),
+}
 DRAWN: Final[Mapping[str, Callable[[str, int], list[Item]]]] = {
     "mini_arithmetic": partial(arithmetic.items, steps=1),
     "mini_two_steps": partial(arithmetic.items, steps=2),
@@ -31,12 +39,13 @@ DRAWN: Final[Mapping[str, Callable[[str, int], list[Item]]]] = {
 
 
 def load(name: str, seed: str, count: int) -> list[Asked]:
-    """So many items of a set of our own; ids hold the set and the place, clusters the kind of item."""
+    """So many items of a set of our own; ids hold the set and the place, categories the kind of item."""
     found = DRAWN[name](f"{name}/{seed}", count)
-    return [
-        Asked(Question(f"{name}/{n}", item.prompt, MAX_TOKENS), grader(name, n, item), f"{name}/{item.kind}")
-        for n, item in enumerate(found)
-    ]
+    return [_asked(f"{name}/{place}", item, grader(name, place, item)) for place, item in enumerate(found)]
+
+
+def _asked(item_id: str, item: Item, grade: Grader) -> Asked:
+    return Asked(Question(item_id, item.prompt, MAX_TOKENS), grade, cluster=item_id, category=item.kind)
 
 
 def grader(name: str, place: int, item: Item) -> Grader:

@@ -19,7 +19,7 @@ from gates.harness.history import ITEM, Event
 from gates.harness.verdict import Judgement, Measure
 from gates.profile import Settings
 from gates.quality import items
-from gates.quality.check import check
+from gates.quality.check import compared
 from gates.quality.items import ItemRecord
 from gates.tests.quality.records import answers, record, side
 
@@ -60,7 +60,7 @@ def judged(
         *(remark(ITEM, items.as_json(one)) for one in records),
     ]
     baseline = Baseline({}, {"quality": [items.as_json(one) for one in kept]}) if kept else None
-    return check(events, Settings("quality", table), baseline)
+    return compared(events, Settings("quality", table), baseline)
 
 
 def measures(judgement: Judgement) -> dict[str, Measure]:
@@ -144,7 +144,7 @@ def test_where_nothing_may_change_another_reply_fails() -> None:
 
 def test_a_record_without_a_plan_or_with_a_foreign_set_judges_nothing() -> None:
     events = [remark(ITEM, items.as_json(record(0)))]
-    found = check(events, Settings("quality", TABLE), None)
+    found = compared(events, Settings("quality", TABLE), None)
 
     assert {"unknown"} == {
         m.verdict.value for m in found.measures if m.id.endswith(("margin_ratio", "differing_count"))

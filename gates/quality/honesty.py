@@ -1,0 +1,155 @@
+"""What the probes prove of a server: true token counts, one answer however it is asked, honest speed.
+
+Pure: operations of a history in, numbers and doubts out.  Knows no limits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from gates.harness import counts
+from gates.harness.history import Operation
+
+COUNTED: Final = ("item", "alone", "again", "seeded", "whole", "variant", "burst")  # kinds of whole replies
+FIRST_CHARACTERS: Final = 3  # of a first token, where a server tells no ids
+SLACK_TOKENS: Final = 4  # end marks, and a line break between two replies
+SLACK_RATIO: Final = 0.1  # a generated text may be written with other tokens than it was sampled with
+
+Probes = Mapping[str, Operation]  # of one item on one server, by kind
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One thing that an honest server does not do: where, and what was found."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How many were tried, and what was found wrong."""
+
+    n: int
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """The share that was wrong; None where nothing was tried."""
+        return len(self.doubts) / self.n if self.n else None
+
+
+def probed(operations: Iterable[Operation]) -> list[Probes]:
+    """The answered probes, by item and server."""
+    found: dict[tuple[str, int], dict[str, Operation]] = {}
+    for operation in operations:
+        endpoint = operation.invoke.get("endpoint")
+        if endpoint is not None and operation.outcome == "ok":
+            found.setdefault((place(operation), endpoint), {})[operation.invoke.what] = operation
+    return list(found.values())
+
+
+def place(operation: Operation) -> str:
+    """The item of a request, in words."""
+    return f"{operation.get('item')} ({operation.get('arm')})"
+
+
+def counted(operations: Iterable[Operation], probes: Sequence[Probes]) -> Tried:
+    """Counts that contradict themselves, or a next turn; nothing is tried where no reply has counts."""
+    answered = [o for o in operations if o.outcome == "ok" and o.invoke.what in COUNTED]
+    if all(o.get("prompt_tokens") is None and o.get("completion_tokens") is None for o in answered):
+        return Tried(0, ())
+    doubts = [Doubt(place(o), why) for o in answered if (why := counts.fault(o))]
+    doubts += [Doubt(place(one["alone"]), why) for one in probes if (why := _grown(one))]
+    return Tried(len(answered), tuple(doubts))
+
+
+def _grown(one: Probes) -> str:
+    """Whether a prompt grows by a reply's tokens when the reply stands there once more."""
+    if not {"alone", "once", "twice"} <= one.keys():
+        return ""
+    said = one["alone"].get("completion_tokens")
+    before, after = (one[name].get("prompt_tokens") for name in ("once", "twice"))
+    if one["alone"].get("reasoning") or not all(map(counts.is_count, (said, before, after))):
+        return ""  # reasoning does not come back in a next turn
+    grown = after - before
+    if abs(grown - said) <= SLACK_TOKENS + SLACK_RATIO * grown:
+        return ""
+    return f"completion_tokens is {said}, but a prompt with the reply once more has {grown} tokens more"
+
+
+def first_tokens(probes: Sequence[Probes]) -> Tried:
+    """First tokens that differ between a stream and a whole reply."""
+    both = [one for one in probes if {"alone", "whole"} <= one.keys()]
+    doubts = [
+        Doubt(place(one["alone"]), f"streamed it begins {told!r}, else {whole!r}")
+        for one in both
+        for told, whole in [(_first(one["alone"]), _first(one["whole"]))]
+        if told != whole
+    ]
+    return Tried(len(both), tuple(doubts))
+
+
+def _first(operation: Operation) -> str:
+    return str(operation.get("reasoning") or operation.get("text"))[:FIRST_CHARACTERS]
+
+
+def canned(probes: Sequence[Probes]) -> Tried:
+    """Replies that are word for word the same although the question was another."""
+    both = [one for one in probes if {"alone", "variant"} <= one.keys()]
+    doubts = [
+        Doubt(place(one["alone"]), f"another question has the same reply: {one['alone'].get('text')!r:.200}")
+        for one in both
+        if one["alone"].get("text") and one["alone"].get("text") == one["variant"].get("text")
+    ]
+    return Tried(len(both), tuple(doubts))
+
+
+def exchanged(probes: Sequence[Probes]) -> Tried:
+    """Replies that under load belong to another item, as that item was answered alone."""
+    both = [one for one in probes if {"alone", "burst"} <= one.keys()]
+    texts = Counter(str(one["alone"].get("text")) for one in both)
+    owner = {str(one["alone"].get("text")): place(one["alone"]) for one in both}
+    doubts = [
+        Doubt(place(one["burst"]), f"beside others it got the reply of {owner[said]}: {said!r:.200}")
+        for one in both
+        for said in [str(one["burst"].get("text"))]
+        if texts[said] == 1 and owner[said] != place(one["burst"])
+    ]
+    return Tried(len(both), tuple(doubts))
+
+
+def repeat_savings(probes: Sequence[Probes], *, quiet: Callable[[Operation], bool]) -> list[float]:
+    """By how much a repeated request was faster than its cached tokens explain, as a share of its time."""
+    found = []
+    for one in probes:
+        first, again = one.get("alone"), one.get("again")
+        if first and again and quiet(first) and quiet(again) and _as_long(first, again):
+            total, first_s = first.get("seconds"), first.get("first_token_s") or 0.0
+            cached = (again.get("cached_tokens") or 0) / max(1, again.get("prompt_tokens") or 1)
+            found.append(max(0.0, total - again.get("seconds") - first_s * cached) / total)
+    return found
+
+
+def seed_speeds(probes: Sequence[Probes], *, quiet: Callable[[Operation], bool]) -> list[float]:
+    """The time of a request with another seed over that of the same with the usual one, for each item."""
+    return [
+        seeded.get("seconds") / again.get("seconds")
+        for again, seeded in ((one.get("again"), one.get("seeded")) for one in probes)
+        if again and seeded and quiet(again) and quiet(seeded) and _as_long(again, seeded)
+    ]
+
+
+def middle(values: Sequence[float]) -> float | None:
+    """The median; None of nothing."""
+    return median(values) if values else None
+
+
+def _as_long(one: Operation, other: Operation) -> bool:
+    """Whether two replies have as many tokens, or as many characters where nobody counts."""
+    sizes = [o.get("completion_tokens") or len(str(o.get("text"))) for o in (one, other)]
+    return sizes[0] == sizes[1]
