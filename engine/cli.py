@@ -120,6 +120,7 @@ def _serve(options: argparse.Namespace) -> int:
     path = model_path(settings)
     from engine.server.serve import serve
 
+    logging.getLogger("engine").setLevel(settings.server.log_level.upper())
     serve(path, settings, announce=lambda line: print(line, file=sys.stderr, flush=True))
     return 0
 

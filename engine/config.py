@@ -60,6 +60,7 @@ class ServerSettings:
     body_timeout_s: float = 60.0
     grace_s: float = 30.0
     stall_s: float = 60.0
+    log_level: str = "info"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -95,7 +96,10 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "server.stall_s": (1, 86400),
 }
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"engine.kv_storage": ("packed", "wide")}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "engine.kv_storage": ("packed", "wide"),
+    "server.log_level": ("debug", "info", "warning", "error"),
+}
 
 
 def load(

@@ -97,7 +97,7 @@ class Engine:
         threaded: bool = True,
     ) -> None:
         self.limits = limits
-        self.metrics = Metrics()
+        self.metrics = Metrics(clock)
         self._runner = runner
         self._clock = clock
         self._scheduler = Scheduler(limits)
@@ -134,13 +134,13 @@ class Engine:
         when the queue is full, NotReadyError when the engine is closing.
         """
         if len(request.prompt) >= self.limits.context:
-            self.metrics.add("requests_rejected")
+            self.metrics.reject("too_long")
             raise ContextLengthError(prompt_tokens=len(request.prompt), context_tokens=self.limits.context)
         with self._lock:
             if self._closing:
                 raise NotReadyError("the server is shutting down; send the request to another one")
             if self._open >= self.limits.max_sequences + self.limits.queue_depth:
-                self.metrics.add("requests_rejected")
+                self.metrics.reject("queue_depth")
                 raise CapacityError(
                     f"{self._open} requests are running or waiting, which is the limit; try again soon"
                 )
@@ -251,7 +251,10 @@ class Engine:
         )
         if logits is None:
             return
+        decoding = sum(self._tickets[piece.sequence].first is not None for piece in slices)
         self.metrics.add("steps")
+        self.metrics.add("decode_steps", min(1, decoding))
+        self.metrics.add("decode_rows", decoding)
         for row, piece in enumerate(slices):
             self._commit(piece, logits[row], rows=len(slices))
 
@@ -314,6 +317,10 @@ class Engine:
         committed = self._scheduler.commit(piece, tuple(generated.token for generated in drawn.tokens))
         for generated in drawn.tokens[: len(committed.tokens)]:
             self._tell(ticket, generated)
+        if ticket.generated and committed.tokens:
+            gap = (self._moved - ticket.moved) / len(committed.tokens)
+            self.metrics.observe("inter_token", gap, times=len(committed.tokens))
+        ticket.moved = self._moved
         ticket.generated += len(committed.tokens)
         self.metrics.add("tokens_decoded", len(committed.tokens))
         if committed.ended is not None:
@@ -337,8 +344,9 @@ class Engine:
         with self._lock:
             self._open -= 1
             self._moved = self._clock()
-        self.metrics.ended(ended.reason)
-        self._tell(ticket, Finished(ended.reason, ticket.timings(self._clock()), ended.message))
+        timings = ticket.timings(self._clock())
+        self.metrics.ended(ended.reason, timings)
+        self._tell(ticket, Finished(ended.reason, timings, ended.message))
 
     def _keep(self, computed: tuple[int, ...], state: _State) -> None:
         record_id, gone = self._scheduler.records.keep(computed, tuple(state.anchors), state.nbytes)

@@ -24,6 +24,7 @@ class Ticket:
     submitted: float
     started: float | None = None
     first: float | None = None
+    moved: float = 0.0  # when its last step was taken in
     cached: int = 0
     kind: CacheKind = CacheKind.COLD
     generated: int = 0

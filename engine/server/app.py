@@ -25,6 +25,7 @@ from engine.server.dialects.responses import OpenAIResponses
 from engine.server.doorway import Doorway
 from engine.server.endpoint import AnswerEndpoint, Intake
 from engine.server.service import Host
+from engine.server.stats import StatsEndpoint
 from engine.server.status import StatusEndpoint
 from engine.server.stream import ClientGoneError
 from engine.server.tokens import TokenEndpoint
@@ -45,13 +46,13 @@ def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> Door
         },
     )
     app.router.redirect_slashes = False
-    return Doorway(app, settings)
+    return Doorway(app, settings, host)
 
 
 def build_routes(host: Host, settings: ServerSettings, *, fingerprint: str) -> list[Route]:
     """All paths; every one but the health asks for the key, where there is one."""
     intake, status = Intake(host, settings, fingerprint), StatusEndpoint(host)
-    tokens = TokenEndpoint(intake)
+    tokens, stats = TokenEndpoint(intake), StatsEndpoint(host, settings, fingerprint)
     message = AnswerEndpoint(intake, AnthropicMessages()).answer
     return [
         *_both("/v1/chat/completions", AnswerEndpoint(intake, OpenAIChat()).answer, "POST"),
@@ -65,6 +66,8 @@ def build_routes(host: Host, settings: ServerSettings, *, fingerprint: str) -> l
         *_both("/v1/models/{model:path}", status.model, "GET"),
         Route("/tokenize", tokens.tokenize, methods=["POST"]),
         Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/metrics", stats.metrics, methods=["GET"]),
+        *_both("/v1/stats", stats.stats, "GET"),
         Route("/health", status.health, methods=["GET"]),
         Route("/healthz", status.health, methods=["GET"]),
     ]

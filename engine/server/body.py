@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 
 from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError, shown
 from engine.server.stream import ClientGoneError
+from engine.server.traffic import Traffic
 
 MAX_DEPTH = 256
 
 
-async def read_body(request: Request, *, limit: int, timeout_s: float) -> bytes:
+async def read_body(request: Request, *, limit: int, timeout_s: float, traffic: Traffic) -> bytes:
     """All bytes of the body; `timeout_s` is the longest silence between two parts of it.
+
+    What was read so far stands in `traffic` meanwhile.
 
     Raises RequestError for a body outside the limits, ClientGoneError when the client leaves before its end.
     """
@@ -30,20 +33,29 @@ async def read_body(request: Request, *, limit: int, timeout_s: float) -> bytes:
         raise _too_large(limit)
     parts: list[bytes] = []
     total = 0
+    try:
+        async for part in _parts(request, timeout_s):
+            total += len(part)
+            traffic.body_bytes += len(part)
+            if total > limit:
+                raise _too_large(limit)
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        traffic.body_bytes -= total
+
+
+async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
     stream = aiter(request.stream())
     while True:
         try:
-            part = await asyncio.wait_for(anext(stream), timeout_s)
+            yield await asyncio.wait_for(anext(stream), timeout_s)
         except StopAsyncIteration:
-            return b"".join(parts)
+            return
         except ClientDisconnect:
             raise ClientGoneError from None
         except TimeoutError:
             raise RequestError(f"no byte of the body came for {timeout_s:g} s", code="invalid_json") from None
-        total += len(part)
-        if total > limit:
-            raise _too_large(limit)
-        parts.append(part)
 
 
 def decode_object(body: bytes) -> Mapping[str, object]:

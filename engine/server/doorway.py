@@ -15,6 +15,7 @@ from engine.config import ServerSettings
 from engine.errors import UnauthorizedError
 from engine.server.answers import error_response
 from engine.server.ids import request_id
+from engine.server.service import Host
 
 OPEN_PATHS = ("/health", "/healthz")
 CORS = [
@@ -27,8 +28,9 @@ CORS = [
 class Doorway:
     """Wraps the application.  The request id is in the scope's state, and in a header of every response."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, host: Host) -> None:
         self.app = app
+        self._host = host
         self._keys = tuple(_digest(key.encode()) for key in settings.keys)
         self._extra = CORS if settings.cors else []
 
@@ -54,6 +56,8 @@ class Doorway:
             return Response(status_code=204)
         if self._allows(scope):
             return self.app
+        if self._host.metrics is not None:
+            self._host.metrics.reject("unauthorized")
         error = UnauthorizedError(
             "the API key is missing or wrong; send it as Authorization: Bearer KEY or as x-api-key: KEY"
         )

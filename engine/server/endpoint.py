@@ -1,6 +1,6 @@
 """One endpoint that makes answers, for any dialect: from a body to an answer or a stream.
 
-Joins dialect, generation and stream.  Decides nothing about scheduling.
+Joins dialect, generation, stream and bookkeeping.  Decides nothing about scheduling.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from starlette.types import ASGIApp
 from engine.chat.output import OutputParser
 from engine.chat.pieces import Parser
 from engine.chat.plain import PlainParser
+from engine.chat.request import ChatRequest, Effort
 from engine.config import ServerSettings
 from engine.core import Request, SamplingParams
-from engine.errors import EngineError
+from engine.errors import ContextLengthError, EngineError, RequestError
+from engine.metrics import Metrics
+from engine.server import journal
 from engine.server.answers import json_response
 from engine.server.ask import Ask
 from engine.server.body import decode_object, read_body
+from engine.server.dialects.counts import timings
 from engine.server.dialects.dialect import Defaults, Dialect, Envelope, Writer
 from engine.server.generation import Admitted, Generation, Opened
 from engine.server.ids import answer_key, fresh_seed
 from engine.server.service import Host, Service
-from engine.server.stream import EventStream, until_gone
+from engine.server.stream import ClientGoneError, EventStream, until_gone
 
 LARGE_BODY = 256 * 1024  # bytes; decoding more than this would hold up every other connection
+THINK_MODES = {Effort.NONE: "none", Effort.MAX: "max"}  # all others count as high
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,9 @@ class Intake:
     async def read(self, http: HttpRequest) -> Mapping[str, object]:
         """The JSON object of a body."""
         limit = self.settings.max_body_mib * 2**20
-        body = await read_body(http, limit=limit, timeout_s=self.settings.body_timeout_s)
+        body = await read_body(
+            http, limit=limit, timeout_s=self.settings.body_timeout_s, traffic=self.host.traffic
+        )
         if len(body) < LARGE_BODY:
             return decode_object(body)
         return await asyncio.to_thread(decode_object, body)
@@ -62,20 +69,31 @@ class AnswerEndpoint:
 
     async def answer(self, http: HttpRequest) -> ASGIApp:
         """One answer, streamed or whole."""
+        name = http.state.request_id
+        try:
+            return await self._answer(http, name)
+        except EngineError as error:
+            journal.refused(self.dialect.surface, request=name, error=error)
+            raise
+
+    async def _answer(self, http: HttpRequest, name: str) -> ASGIApp:
         service = self.intake.host.service
-        body = await self.intake.read(http)
-        ask, prompt = await asyncio.to_thread(self._understand, service, body)
+        metrics = service.engine.metrics
+        try:
+            body = await self.intake.read(http)
+            ask, prompt = await asyncio.to_thread(self._understand, service, body)
+        except RequestError as error:
+            metrics.reject("too_long" if isinstance(error, ContextLengthError) else "bad_request")
+            raise
         generation = _generation(service, ask, prompt)
+        answer = Answer(self, name, generation, ask.stream)
         writer = self.dialect.writer(body, ask, self._envelope(service, ask, generation))
         generation.start()
+        self._count(metrics, ask)
         if ask.stream:
-            frames = _frames(generation, writer)
-            return EventStream(frames, silent=writer.silent, keepalive_s=self.intake.settings.keepalive_s)
-        try:
-            summary = await until_gone(generation.complete(), http.receive)
-        finally:
-            generation.cancel()
-        return json_response(writer.whole(summary))
+            keepalive_s = self.intake.settings.keepalive_s
+            return EventStream(answer.frames(writer), silent=writer.silent, keepalive_s=keepalive_s)
+        return json_response(await answer.whole(writer, http))
 
     def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, tuple[int, ...]]:
         ask = self.dialect.read(body, self.intake.defaults())
@@ -89,6 +107,81 @@ class AnswerEndpoint:
             fingerprint=self.intake.fingerprint,
             prompt_tokens=len(generation.request.prompt),
         )
+
+    def _count(self, metrics: Metrics, ask: Ask) -> None:
+        metrics.add(f"route_{self.dialect.surface}")
+        if isinstance(ask.prompt, ChatRequest):
+            metrics.add(f"think_{THINK_MODES.get(ask.prompt.effort, 'high')}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer on its way to one client, and what is noted about it."""
+
+    endpoint: AnswerEndpoint
+    request_id: str
+    generation: Generation
+    streamed: bool
+
+    async def whole(self, writer: Writer, http: HttpRequest) -> dict[str, object]:
+        """The whole answer; ClientGoneError when nobody waits for it any more."""
+        try:
+            summary = await until_gone(self.generation.complete(), http.receive)
+        except ClientGoneError:
+            self._left()
+            raise
+        finally:
+            self.generation.cancel()
+        self._ended()
+        return writer.whole(summary)
+
+    async def frames(self, writer: Writer) -> AsyncGenerator[bytes, None]:
+        """All events of a stream; closing it early cancels the generation."""
+        over = False
+        try:
+            for frame in writer.accepted():
+                yield frame
+            async for moment in self.generation.moments():
+                match moment:
+                    case Admitted():
+                        frames = writer.admitted(moment.cached_tokens)
+                    case Opened():
+                        frames = writer.opened()
+                    case _:
+                        frames = writer.chunk(moment)
+                for frame in frames:
+                    yield frame
+            over = True
+            self._ended()
+            assert self.generation.summary is not None
+            for frame in writer.finished(self.generation.summary):
+                yield frame
+        except EngineError as error:
+            over = True
+            surface, answer = self.endpoint.dialect.surface, self.generation.request.id
+            journal.failed(surface, request=self.request_id, answer=answer, error=error)
+            for frame in writer.failed(error):
+                yield frame
+        finally:
+            if not over:
+                self._left()
+            self.generation.cancel()
+
+    def _ended(self) -> None:
+        summary = self.generation.summary
+        assert summary is not None
+        self.endpoint.intake.host.traffic.last = timings(summary)
+        journal.answered(
+            self.endpoint.dialect.surface,
+            request=self.request_id,
+            answer=self.generation.request.id,
+            stream=self.streamed,
+            summary=summary,
+        )
+
+    def _left(self) -> None:
+        surface, answer = self.endpoint.dialect.surface, self.generation.request.id
+        journal.left(surface, request=self.request_id, answer=answer)
 
 
 def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generation:
@@ -117,28 +210,3 @@ def _parser(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Parser:
         parallel=ask.parallel_calls,
         new_id=ask.new_call_id,
     )
-
-
-async def _frames(generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
-    """All events of a stream; closing it early cancels the generation."""
-    try:
-        for frame in writer.accepted():
-            yield frame
-        async for moment in generation.moments():
-            match moment:
-                case Admitted():
-                    frames = writer.admitted(moment.cached_tokens)
-                case Opened():
-                    frames = writer.opened()
-                case _:
-                    frames = writer.chunk(moment)
-            for frame in frames:
-                yield frame
-        assert generation.summary is not None
-        for frame in writer.finished(generation.summary):
-            yield frame
-    except EngineError as error:
-        for frame in writer.failed(error):
-            yield frame
-    finally:
-        generation.cancel()

@@ -13,9 +13,11 @@ from engine.chat.markers import END_THINK, THINK
 from engine.chat.pieces import End, Output, Parser
 from engine.chat.request import ToolCall
 from engine.core import Event, Finished, FinishReason, Generated, Request, Started, Timings
-from engine.errors import EngineError
+from engine.errors import CapacityError, EngineError
 from engine.server.service import Service
 from engine.tokenizer import TokenStream
+
+MAX_UNREAD = 65_536  # tokens that one client leaves unread: about 4 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Generation:
     parser: Parser
     fills_context: bool  # its budget is all the room there is
     summary: Summary | None = None
+    _slow: bool = False
     _events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     _token_ids: list[int] = field(default_factory=list)
     _waiting_ids: list[int] = field(default_factory=list)
@@ -86,11 +89,23 @@ class Generation:
     def start(self) -> None:
         """Submit; raises CapacityError, ContextLengthError or NotReadyError at once."""
         loop = asyncio.get_running_loop()
-        self.service.engine.submit(self.request, lambda event: _call_soon(loop, self._events, event))
+
+        def sink(event: Event) -> None:
+            loop.call_soon_threadsafe(self._note, event)
+
+        self.service.engine.submit(self.request, sink)
 
     def cancel(self) -> None:
         """Stop working on this answer; harmless when it is over."""
         self.service.engine.cancel(self.request.id)
+
+    def _note(self, event: Event) -> None:
+        """Keep an event until the client takes it; a client that takes none for too long is given up."""
+        if self._events.qsize() > MAX_UNREAD and not self._slow:
+            self._slow = True
+            self.service.engine.metrics.add("shed_slow_reader")
+            self.cancel()
+        self._events.put_nowait(event)
 
     async def moments(self) -> AsyncIterator[Moment]:
         """That it was admitted, that the first token is there, then everything visible, in order."""
@@ -140,6 +155,8 @@ class Generation:
     def _finish(self, event: Finished) -> list[Chunk]:
         if event.reason is FinishReason.FAILED:
             raise EngineError(event.message or "the engine failed on this request")
+        if self._slow:
+            raise CapacityError("the answer was given up because nobody read it for too long")
         pieces = self.parser.finish(End.LENGTH if event.reason is FinishReason.LENGTH else End.STOP)
         chunks = [self._chunk(pieces)] if pieces else []
         end = self.parser.end or End.STOP
@@ -160,7 +177,3 @@ class Generation:
     def _chunk(self, pieces: list[Output]) -> Chunk:
         ids, self._waiting_ids = tuple(self._waiting_ids), []
         return Chunk(tuple(pieces), ids)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:
-    loop.call_soon_threadsafe(events.put_nowait, event)

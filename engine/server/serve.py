@@ -76,6 +76,8 @@ class Server:
             ),
             self._drain,
         )
+        self.host.traffic.clients = lambda: len(self._uvicorn.server_state.connections)
+        self.host.traffic.backlog_bytes = self._backlog
 
     def run(self) -> None:
         """Serve until a signal; raises what made the loading fail."""
@@ -103,6 +105,11 @@ class Server:
         while self.host.busy and time.monotonic() < deadline:
             time.sleep(0.02)
         leave()
+
+    def _backlog(self) -> int:
+        """Bytes written to sockets that no client has taken yet."""
+        transports = [getattr(kept, "transport", None) for kept in self._uvicorn.server_state.connections]
+        return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
     @property
     def port(self) -> int:

@@ -15,6 +15,8 @@ from engine.chat.request import ChatRequest, Prompt, RawPrompt
 from engine.chat.template import EffortPrefixes, encode_segments, raw, render
 from engine.errors import ContextLengthError, NotReadyError, RequestError, shown
 from engine.loop import Engine
+from engine.metrics import Metrics
+from engine.server.traffic import Traffic
 from engine.tokenizer import Tokenizer
 
 Status = Literal["loading", "ok", "draining", "stalled", "failed"]
@@ -75,6 +77,7 @@ class Host:
     stall_s: float = 60.0
     clock: Callable[[], float] = time.monotonic
     created: int = field(default_factory=lambda: int(time.time()))
+    traffic: Traffic = field(default_factory=Traffic)
     _phase: Status = "loading"
     _service: Service | None = None
     _ready_at: float = 0.0
@@ -124,6 +127,11 @@ class Host:
     def uptime_s(self) -> float:
         """Seconds since the model was ready."""
         return self.clock() - self._ready_at if self._service else 0.0
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The numbers of the engine, once there is one."""
+        return self._service.engine.metrics if self._service else None
 
     @property
     def service(self) -> Service:
