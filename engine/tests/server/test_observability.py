@@ -144,7 +144,7 @@ def test_no_prompt_answer_or_key_is_in_logs_or_numbers(caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG), live_server(script, api_key=f"{CANARY}-key") as live:
         key = {"authorization": f"Bearer {CANARY}-key"}
         for path in BODIES:
-            body = {"messages": [{"role": "user", "content": CANARY}], "prompt": CANARY, "input": CANARY}
+            body: Any = {"messages": [{"role": "user", "content": CANARY}], "prompt": CANARY, "input": CANARY}
             body["max_tokens"] = 4
             post(live, path, body, **key)
             post(live, path, {**body, "temperature": CANARY, "model": CANARY}, **key)
