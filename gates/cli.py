@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,6 +87,9 @@ def run(
     control_model: ControlModel = None,
     only: Annotated[tuple[str, ...], Parameter(help="Take only these gates.", consume_multiple=True)] = (),
     seed: Annotated[int | None, Parameter(help="Ask with another seed than the profile's.")] = None,
+    part: Annotated[
+        str, Parameter(help="Ask a part of the items, such as 2/3; `judge` joins the runs of all parts.")
+    ] = "1/1",
     runs: Annotated[Path | None, Parameter(help="Where run folders go (default: reports/runs).")] = None,
 ) -> int:
     """Judge a server: start it, drive every gate of the profile, write the record and the verdict."""
@@ -96,6 +100,7 @@ def run(
         target=_target(model, server, base_url, control_url, control_model),
         only=only,
         seed=seed,
+        part=_part(part),
         runs=runs or runner.RUNS,
         data=_data(),
     )
@@ -223,6 +228,15 @@ def _say_error(error: GateError, console: Console) -> None:
     console.print(
         f"{type(error).__name__}: {error}", style="bold", markup=False, highlight=False, soft_wrap=True
     )
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Which part, and of how many; UsageError for a text that says neither."""
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageError(f"--part is '{text}'; write which part and of how many, such as 2/3")
+    return number, count
 
 
 def _target(

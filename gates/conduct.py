@@ -45,7 +45,10 @@ HEALTH_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """What is needed to drive the gates of one run; `shards` are further servers with the same model."""
+    """What is needed to drive the gates of one run; `shards` are further servers with the same model.
+
+    `part` is which part of the items is asked, and of how many.
+    """
 
     profile: Profile
     folder: RunFolder
@@ -55,6 +58,7 @@ class Drive:
     api_key: str | None = None
     shards: tuple[Server, ...] = ()
     control: Server | None = None
+    part: tuple[int, int] = (1, 1)
 
 
 def seed_of(run_seed: int, gate: str) -> int:
@@ -71,7 +75,7 @@ def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
     before = history.read(path)
     if before and not room.unfinished(before):
         return
-    if before and not spec.resumable:
+    if before and not spec.by_item:
         path.rename(path.with_name(f"history.{before[-1].t_s:.0f}s.jsonl"))
         before = []
     with History(path, before=before) as record:
@@ -114,6 +118,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
                 busy_elsewhere_s=partial(_busy_elsewhere_s, server),
                 stop_at_s=stop_at_s,
                 before=before,
+                part=drive.part,
             )
 
         rig = rig_of(drive.server)

@@ -67,6 +67,7 @@ def _joined(folders: Sequence[RunFolder], runs: Sequence[dict[str, Any]]) -> dic
     return {
         **{name: value for name, value in runs[0].items() if name != "schema"},
         "state": worst,
+        "part": [1, 1],
         "error": "; ".join(run["error"] for run in runs if run.get("error")),
         "started_utc": min(run["started_utc"] for run in runs),
         "finished_utc": max(run.get("finished_utc", "") for run in runs),

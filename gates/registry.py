@@ -61,7 +61,8 @@ class MeasureSpec:
 class GateSpec:
     """One gate: `room` is the package with plan, drive and check; None where the harness itself measures.
 
-    A `resumable` one goes on from its own record after an interruption; others are driven again.
+    One `by_item` asks questions that have nothing to do with each other: it goes on from its own record after
+    an interruption, where others are driven again, and it can be asked in parts.
     """
 
     name: str
@@ -71,7 +72,7 @@ class GateSpec:
     measures: tuple[MeasureSpec, ...]
     keys: tuple[Key, ...] = ()
     faults: tuple[str, ...] = ()
-    resumable: bool = False
+    by_item: bool = False
 
     def all_keys(self) -> tuple[Key, ...]:
         """Every key that this gate's table must have: own keys, one limit a measure, the time budget."""
@@ -268,7 +269,7 @@ QUALITY = GateSpec(
         "knows_one_seed",
         "streams_otherwise",
     ),
-    resumable=True,
+    by_item=True,
 )
 
 GATES: tuple[GateSpec, ...] = (NEEDLE, QUALITY)

@@ -43,6 +43,7 @@ class Request:
     target: Target = EMBEDDED_ENGINE
     only: tuple[str, ...] = ()
     seed: int | None = None
+    part: tuple[int, int] = (1, 1)  # which part of the items, and of how many
     runs: Path = RUNS
     data: Path | None = None
 
@@ -69,9 +70,15 @@ def chosen(request: Request) -> list[GateSpec]:
             )
     if request.only and not request.profile.table("run").switch("selection"):
         raise UsageError(f"profile '{request.profile.name}' leaves nothing out: run it without --only")
-    if not request.only:
-        return request.profile.gates
-    return [gate for gate in request.profile.every_gate if gate.name in request.only]
+    gates = request.profile.gates
+    if request.only:
+        gates = [gate for gate in request.profile.every_gate if gate.name in request.only]
+    whole = [gate.name for gate in gates if not gate.by_item]
+    if request.part != (1, 1) and whole:
+        raise UsageError(
+            f"--part asks a part of the items, and {', '.join(whole)} has none: name other gates with --only"
+        )
+    return gates
 
 
 def run(request: Request, console: Console) -> ExitCode:
@@ -144,6 +151,7 @@ def _first_record(request: Request, job: Job, model: Path | None, tree: provenan
         "settings": {name: dict(table) for name, table in profile.tables.items()},
         "chosen": [gate.name for gate in job.gates],
         "seed": profile.seed if request.seed is None else request.seed,
+        "part": list(request.part),
         "seed_of_profile": request.seed in (None, profile.seed),
         "own_server": target.own,
         "started_utc": _now(),
@@ -184,6 +192,7 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
             job.target.api_key,
             shards=servers.judged[1:],
             control=servers.control,
+            part=(found["part"][0], found["part"][1]),
         )
         try:
             found["state"], found["error"] = _pytest(drive, job.gates, board)

@@ -39,7 +39,8 @@ class Rig:
     """Client, history and progress of one gate; `alive` asks whether the server under test still lives.
 
     `shards` are rigs of further servers with the same model, `control` that of one to compare with; `before`
-    is what an interrupted drive of the same plan has recorded.  One rig is for one thread: copies share all
+    is what an interrupted drive of the same plan has recorded; `part` says which part of the items is asked,
+    and of how many.  One rig is for one thread: copies share all
     but the count of lost requests.
     """
 
@@ -54,6 +55,7 @@ class Rig:
     before: Sequence[Event] = ()
     shards: tuple[Rig, ...] = ()
     control: Rig | None = None
+    part: tuple[int, int] = (1, 1)
     patience: int = LOST_IN_A_ROW
     lost_in_a_row: int = 0
 

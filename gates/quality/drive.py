@@ -36,10 +36,13 @@ PAUSE_S: Final = 0.5  # before the second try; twice as long before each further
 def drive(plan: QualityPlan, rig: Rig) -> None:
     """Ask, grade and record every item; raises when the data of a set or the sandbox is not there."""
     store = Store.open(rig.data)
-    asks = planned(plan, store, roles=INTERLEAVED if rig.control else ("candidate",))
+    number, count = rig.part
+    every = planned(plan, store, roles=INTERLEAVED if rig.control else ("candidate",))
+    asks = every[number - 1 :: count]
     rig.history.note(
         SETS_PLANNED,
         items=planned_counts(plan),
+        part=rig.part,
         versions={k: v for part in plan.parts for k, v in pool.versions(part.set, store).items()},
     )
     tried = probing.chosen([ask for group in asks for ask in group if ask.role == "candidate"], plan.probes)

@@ -45,7 +45,7 @@ class Tried:
 
 def probed(operations: Iterable[Operation]) -> list[Probes]:
     """The answered probes, by item and server."""
-    found: dict[tuple[str, int], dict[str, Operation]] = {}
+    found: dict[tuple[str, str], dict[str, Operation]] = {}
     for operation in operations:
         endpoint = operation.invoke.get("endpoint")
         if endpoint is not None and operation.outcome == "ok":

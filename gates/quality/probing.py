@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from gates.harness.history import notes
@@ -44,17 +45,12 @@ def probe(asks: Sequence[Ask], rig: Rig) -> None:
     for endpoint, one in enumerate((rig, *rig.shards)):
         for ask in asks:
             rig.progress.cell(f"honesty, {ask.question.id}")
-            _alone(ask, one, {"endpoint": endpoint})
-        desks = [replace(one) for _ in asks]
-        crowd.share(
-            asks,
-            desks,
-            lambda ask, desk, n=endpoint: _burst(ask, desk, n),  # type: ignore[misc]
-        )
+            _alone(ask, one, {"endpoint": f"{rig.part[0]}/{endpoint}"})
+        crowd.share(asks, [replace(one) for _ in asks], partial(_burst, f"{rig.part[0]}/{endpoint}"))
     rig.history.note(PROBED, items=len(asks))
 
 
-def _burst(ask: Ask, rig: Rig, endpoint: int) -> None:
+def _burst(endpoint: str, ask: Ask, rig: Rig) -> None:
     send(rig, "burst", ask, fields={"endpoint": endpoint})
 
 

@@ -81,8 +81,18 @@ def _missing(found: Traffic, events: Sequence[Event], records: Sequence[ItemReco
     plans: list[dict[str, dict[str, int]]] = [note.get("items", {}) for note in notes(events, SETS_PLANNED)]
     planned = sum(count for arms in plans[-1].values() for count in arms.values()) if plans else 0
     first = sum(record.repeat == 0 for record in records)
-    missing = max(0, planned - first) if planned else None
-    found.say("quality.missing_count", missing, planned, "" if planned else "the record has no plan")
+    absent = _absent_parts(events)
+    why = "" if planned else "the record has no plan"
+    if absent:
+        why = f"part {', '.join(map(str, absent))} of the items is in another run: join them with `judge`"
+    found.say("quality.missing_count", None if why else max(0, planned - first), planned, why)
+
+
+def _absent_parts(events: Sequence[Event]) -> list[int]:
+    """The parts of the items that these records do not hold."""
+    parts_held = [tuple(note.get("part", (1, 1))) for note in notes(events, SETS_PLANNED)]
+    count = max((count for _, count in parts_held), default=1)
+    return sorted(set(range(1, count + 1)) - {number for number, _ in parts_held})
 
 
 def _outcomes(found: Traffic, records: Sequence[ItemRecord]) -> None:

@@ -35,6 +35,7 @@ def run_record(profile: Profile, **changes: Any) -> dict[str, Any]:
         "chosen": ["echo"],
         "seed": 7,
         "seed_of_profile": True,
+        "part": [1, 1],
         "own_server": True,
         "started_utc": "2026-11-30T09:00:00+00:00",
         "finished_utc": "2026-11-30T09:00:05+00:00",

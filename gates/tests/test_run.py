@@ -392,10 +392,10 @@ def test_a_gate_that_was_finished_is_not_asked_again(echo_profile: Profile, mode
     assert "pass" == verdict_of(folder)["verdict"]
 
 
-def test_a_resumable_gate_goes_on_behind_its_record(
+def test_a_gate_that_asks_by_item_goes_on_behind_its_record(
     echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "GATES", (replace(ECHO, resumable=True),))
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, by_item=True),))
     _, folder, _ = do(echo_profile, model_file)
     before = history.read(killed(folder).history("echo"))
     run.resume(folder, Target(model=model_file, server=fake_command()), None, quiet())
