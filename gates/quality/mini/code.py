@@ -83,7 +83,8 @@ def draw_item(draw: random.Random, *, form: Form) -> Item:
     """Any item of a form."""
     family = pick(draw, FAMILIES)
     constant = number(draw, 2, 6 if family.kind == "word" or family.name == "take_{n}" else 60)
-    argument = pick(draw, ARGUMENTS[family.kind])
+    arguments = ARGUMENTS[family.kind]
+    argument = pick(draw, arguments) if form == "docstring" else arguments[0]  # asserts do not tell it
     name, does = family.name.format(n=constant), family.does.format(n=constant)
     head = f"def {name}({argument}):"
     source = f"{head}\n    return {family.expression.format(n=constant, x=argument)}"
