@@ -132,6 +132,11 @@ class Tokenizer:
             )
         return found
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that plain text never becomes: markers, control and unused entries."""
+        return frozenset(self._specials.values())
+
     def token_bytes(self, token: int) -> bytes:
         """UTF-8 bytes one id stands for, maybe a part of a character; U+FFFD for an unknown id."""
         if 0 <= token < len(self._pieces):
