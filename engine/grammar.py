@@ -1,7 +1,8 @@
-"""Grammars over a vocabulary: which ids may come next so that a text follows a JSON schema or a grammar of ours.
+"""Grammars over a vocabulary: which ids may come next so that a text follows a schema or our own grammar.
 
-Wraps llguidance, the only place that knows it.  Bounds what a grammar may cost: its size, the work to build it,
-the work of one step and the states it keeps.  Knows nothing of chat.
+Wraps llguidance, the only place that knows it.
+Bounds what a grammar may cost: its size, the work to build it and for each step, the states it keeps.
+Knows nothing of chat.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
 from engine.errors import CapacityError, RequestError, RuleError
-from engine.grammar_check import Busy, GrammarCheck
+from engine.grammar_check import BusyError, GrammarCheck
 from engine.tokenizer import Tokenizer
 
 MAX_GRAMMAR_BYTES = 64 * 1024
@@ -67,7 +68,8 @@ class GrammarVocabulary:
     def compile(self, text: str, *, param: str, start: bool = False) -> Grammar:
         """A grammar in the library's Lark dialect (`start`: only the body of its first rule).
 
-        Raises RequestError for `param` when it is wrong or too large.  May take seconds: not for the event loop.
+        Raises RequestError for `param` when it is wrong or too large.
+        May take seconds: not for the event loop.
         """
         whole = f"start: {text}\n" if start else text
         if len(whole.encode()) > MAX_GRAMMAR_BYTES:
@@ -78,7 +80,7 @@ class GrammarVocabulary:
             )
         try:
             wrong = self._check.wrong(whole) or self._begin(whole)
-        except Busy:
+        except BusyError:
             raise CapacityError("many grammars wait to be checked; try again soon") from None
         if wrong:
             raise RequestError(
@@ -133,7 +135,7 @@ class GrammarPath:
         return np.unpackbits(packed, count=self._vocabulary.size, bitorder="little").view(np.bool_)
 
     def _broken(self) -> RuleError:
-        return RuleError(f"the answer cannot follow its grammar any longer: {_short(self._matcher.get_error())}")
+        return RuleError(f"the answer can follow its grammar no longer: {_short(self._matcher.get_error())}")
 
 
 def json_rule(schema: str, *, lenient: bool = False) -> str:
@@ -160,6 +162,8 @@ def _short(message: str) -> str:
     """What the library says in one line, without places in our own text and not long."""
     lines = [line.strip() for line in _PLACE.sub("", message).splitlines() if line.strip()]
     line = lines[0] if lines else "it is not understood"
-    if len(lines) > 1 and lines[-1].startswith("error: "):
-        line = f"{line} {lines[-1].removeprefix('error: ')}"
+    if line.startswith("NoExtension"):
+        return "no text follows it"
+    reason = next((entry for entry in lines[1:] if entry.startswith("error: ")), "")
+    line += reason.removeprefix("error:")
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 3] + "..."

@@ -1,7 +1,7 @@
 """Tries a grammar in a process of its own, because building one cannot be interrupted and may take for ever.
 
 Owns that process: bounded in time and memory, started on first use, started again after it died.
-A set of patterns that must all match was seen to double the work with each pattern, beyond the library's bounds.
+Patterns that must all match were seen to double the work with each of them, beyond the library's bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEMORY_BYTES = 2 * 2**30
 WAIT_SECONDS = 10.0  # for the checks of others
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """Too many grammars wait to be checked."""
 
 
@@ -32,9 +32,9 @@ class GrammarCheck:
         self._process: subprocess.Popen[bytes] | None = None
 
     def wrong(self, grammar: str) -> str:
-        """What is wrong with a grammar, empty for nothing; raises Busy."""
+        """What is wrong with a grammar, empty for nothing; raises BusyError."""
         if not self._lock.acquire(timeout=WAIT_SECONDS):
-            raise Busy
+            raise BusyError
         try:
             return self._ask(grammar)
         finally:

@@ -63,7 +63,7 @@ def _invoke(call: ToolCall) -> list[Segment]:
     lines: list[Segment] = []
     for index, parameter in enumerate(parameters):
         lines += [text("\n")] * (index > 0) + parameter
-    head = _tag("", f'invoke name="{_attribute(call.name)}">\n')
+    head = _tag("", f'invoke name="{attribute(call.name)}">\n')
     return [*head, *lines, text("\n"), *_tag("/", "invoke>\n")]
 
 
@@ -72,11 +72,11 @@ def _parameter(key: str, value: object) -> list[Segment]:
         kind, body = "true", value.replace(PARAMETER_END, "&lt;" + PARAMETER_END[1:])
     else:
         kind, body = "false", dump(value).replace(PARAMETER_END, "\\u003c" + PARAMETER_END[1:])
-    head = _tag("", f'parameter name="{_attribute(key)}" string="{kind}">')
+    head = _tag("", f'parameter name="{attribute(key)}" string="{kind}">')
     return [*head, text(body), *_tag("/", "parameter>")]
 
 
-def _attribute(value: str) -> str:
+def attribute(value: str) -> str:
     escapes = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"))
     for plain, escaped in escapes:
         value = value.replace(plain, escaped)

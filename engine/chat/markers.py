@@ -30,6 +30,11 @@ class Markers:
     end_think: int
     dsml: int
 
+    @property
+    def stops(self) -> frozenset[int]:
+        """Ids that end an answer: the end mark, and every mark that could only begin another turn."""
+        return frozenset({self.eos, self.bos, self.user, self.assistant})
+
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Markers:
         """Look all of them up; raises ModelFileError naming the first that is missing."""

@@ -21,10 +21,18 @@ class Tool:
     types: Mapping[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What calls an answer must hold: none has to, some call, or a call of the tool `name`."""
+
+    required: bool = False
+    name: str | None = None
+
+
 def read_tools(body: Mapping[str, object]) -> tuple[Tool, ...]:
     """The active tools in the client's order; empty when there are none or the choice is `none`.
 
-    Raises RequestError for a wrong declaration, and for a choice that would have to be enforced.
+    Raises RequestError for a wrong declaration.
     """
     tools, member = body.get("tools"), "tools"
     if tools is None and body.get("functions") is not None:
@@ -34,7 +42,37 @@ def read_tools(body: Mapping[str, object]) -> tuple[Tool, ...]:
     if not isinstance(tools, list):
         raise RequestError(f"{member} must be a list of tools", param=member)
     declared = [_tool(entry, f"{member}.{i}", flat=member == "functions") for i, entry in enumerate(tools)]
-    return tuple(tool for tool in declared if tool) if _choice_allows(body, declared=bool(tools)) else ()
+    return () if _choice(body)[1] == "none" else tuple(tool for tool in declared if tool)
+
+
+def read_choice(body: Mapping[str, object], tools: tuple[Tool, ...]) -> Choice:
+    """Which of the active tools must be called; raises RequestError for a choice that cannot be kept."""
+    member, choice = _choice(body)
+    if choice in (None, "auto", "none"):
+        return Choice()
+    if choice == "required":
+        name = None
+    elif isinstance(choice, dict):
+        function = choice if member == "function_call" else choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str):
+            raise RequestError(f"{member} names no function; give its name", param=member)
+    else:
+        raise RequestError(
+            f"{member} is {shown(choice)}; allowed are 'auto', 'none', 'required' and a named function",
+            param=member,
+        )
+    if not tools:
+        raise RequestError(f"{member} asks for a call but there are no tools to call", param=member)
+    if name is not None and name not in {tool.name for tool in tools}:
+        raise RequestError(f"{member} names {shown(name)}, which is not among the tools", param=member)
+    return Choice(required=True, name=name)
+
+
+def _choice(body: Mapping[str, object]) -> tuple[str, object]:
+    """The member that holds the tool choice, and its value."""
+    choice = body.get("tool_choice")
+    return ("function_call", body.get("function_call")) if choice is None else ("tool_choice", choice)
 
 
 def read_response_schema(body: Mapping[str, object]) -> str | None:
@@ -59,23 +97,6 @@ def read_response_schema(body: Mapping[str, object]) -> str | None:
             "response_format.json_schema.schema must be an object", param="response_format.json_schema.schema"
         )
     return dump(schema)
-
-
-def _choice_allows(body: Mapping[str, object], *, declared: bool) -> bool:
-    choice = body.get("tool_choice", body.get("function_call"))
-    if choice in (None, "auto"):
-        return True
-    if choice == "none":
-        return False
-    if not declared and choice == "required":
-        raise RequestError("tool_choice is 'required' but there are no tools", param="tool_choice")
-    if choice == "required" or isinstance(choice, dict):
-        raise RequestError(
-            "tool_choice cannot be enforced by this server; allowed are 'auto' and 'none'",
-            param="tool_choice",
-            code="unsupported_parameter",
-        )
-    raise RequestError(f"tool_choice is {shown(choice)}; allowed are 'auto' and 'none'", param="tool_choice")
 
 
 def _tool(entry: object, path: str, *, flat: bool) -> Tool | None:

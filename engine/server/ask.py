@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.chat.pieces import call_id
 from engine.chat.request import Prompt
-from engine.chat.tools import Tool
+from engine.chat.tools import Choice, Tool
 from engine.core import SamplingParams
 from engine.server.fields import Fields
 
@@ -32,6 +32,7 @@ class Ask:
     prompt: Prompt
     plain: bool = False
     tools: tuple[Tool, ...] = ()
+    choice: Choice = field(default_factory=Choice)
     sampling: SamplingParams = field(default_factory=SamplingParams)
     model: str | None = None
     stream: bool = False

@@ -15,9 +15,10 @@ from starlette.types import ASGIApp
 from engine.chat.output import OutputParser
 from engine.chat.pieces import Parser
 from engine.chat.plain import PlainParser
-from engine.chat.request import ChatRequest, Effort
+from engine.chat.request import AssistantTurn, ChatRequest, Effort
+from engine.chat.rules import Form
 from engine.config import ServerSettings
-from engine.core import Request, SamplingParams
+from engine.core import Request, SamplingParams, TokenRule
 from engine.errors import ContextLengthError, EngineError, RequestError
 from engine.metrics import Metrics
 from engine.server import journal
@@ -81,11 +82,10 @@ class AnswerEndpoint:
         metrics = service.engine.metrics
         try:
             body = await self.intake.read(http)
-            ask, prompt = await asyncio.to_thread(self._understand, service, body)
+            ask, generation = await asyncio.to_thread(self._understand, service, body)
         except RequestError as error:
             metrics.reject("too_long" if isinstance(error, ContextLengthError) else "bad_request")
             raise
-        generation = _generation(service, ask, prompt)
         answer = Answer(self, name, generation, ask.stream)
         writer = self.dialect.writer(body, ask, self._envelope(service, ask, generation))
         generation.start()
@@ -95,9 +95,11 @@ class AnswerEndpoint:
             return EventStream(answer.frames(writer), silent=writer.silent, keepalive_s=keepalive_s)
         return json_response(await answer.whole(writer, http))
 
-    def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, tuple[int, ...]]:
+    def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, Generation]:
+        """All that may take long before a request can be submitted."""
         ask = self.dialect.read(body, self.intake.defaults())
-        return ask, service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
+        prompt = service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
+        return ask, _generation(service, ask, prompt)
 
     def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
         return Envelope(
@@ -195,9 +197,24 @@ def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generati
         stop_ids=service.stop_ids,
         banned_ids=() if ask.plain or ask.tools else (service.markers.dsml,),
         reuse=ask.reuse,
+        rule=_rule(service, ask, thinking=prompt[-1] == service.markers.think),
     )
     fills = ask.max_tokens is None or ask.max_tokens > room
     return Generation(service, request, _parser(service, ask, prompt), fills_context=fills)
+
+
+def _rule(service: Service, ask: Ask, *, thinking: bool) -> TokenRule | None:
+    if not isinstance(ask.prompt, ChatRequest):
+        return None
+    last = ask.prompt.turns[-1]
+    form = Form(
+        tools=ask.tools,
+        choice=ask.choice,
+        parallel=ask.parallel_calls,
+        schema=ask.prompt.response_schema,
+        begun=last.content if isinstance(last, AssistantTurn) else "",
+    )
+    return service.rules.rule(form, thinking=thinking)
 
 
 def _parser(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Parser:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.chat.markers import Markers
+from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes
 from engine.config import EngineSettings, Settings
 from engine.core import ModelRunner
@@ -51,10 +52,12 @@ def assemble(
     runner: ModelRunner, tokenizer: Tokenizer, *, settings: Settings, context: int, name: str
 ) -> Service:
     """A service around any runner; `context` in tokens."""
+    markers = Markers.of(tokenizer)
     return Service(
         engine=Engine(runner, limits(settings.engine, context=context)),
         tokenizer=tokenizer,
-        markers=Markers.of(tokenizer),
+        markers=markers,
+        rules=Rules(tokenizer, markers),
         model_id=settings.server.model_id or model_id(name),
         display_name=name,
         context=context,

@@ -12,6 +12,7 @@ from typing import Literal
 
 from engine.chat.markers import Markers
 from engine.chat.request import ChatRequest, Prompt, RawPrompt
+from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes, encode_segments, raw, render
 from engine.errors import ContextLengthError, NotReadyError, RequestError, shown
 from engine.loop import Engine
@@ -32,12 +33,13 @@ class Service:
     model_id: str
     display_name: str
     context: int
+    rules: Rules
     prefixes: EffortPrefixes = field(default_factory=EffortPrefixes)
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end an answer: the end mark, and every mark that could only begin another turn."""
-        return frozenset({self.markers.eos, self.markers.bos, self.markers.user, self.markers.assistant})
+        """Ids that end an answer."""
+        return self.markers.stops
 
     def prompt_ids(self, prompt: Prompt, *, member: str = "messages") -> tuple[int, ...]:
         """The prompt's ids; raises ContextLengthError, for a hopelessly long text before it is encoded.
@@ -118,6 +120,7 @@ class Host:
         self.drain()
         if self._service is not None:
             self._service.engine.close()
+            self._service.rules.close()
 
     def now(self) -> int:
         """Unix seconds, for the `created` of an answer."""

@@ -10,7 +10,7 @@ from typing import Any
 from engine.chat.pieces import call_id
 from engine.chat.request import ChatRequest
 from engine.chat.thinking import read_thinking
-from engine.chat.tools import read_response_schema, read_tools
+from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import ContextLengthError, EngineError
 from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
 from engine.server.dialects.anthropic_events import MessageWriter
@@ -50,6 +50,7 @@ class AnthropicMessages:
         return Ask(
             prompt=chat,
             tools=tools,
+            choice=read_choice(spoken, tools),
             sampling=read_sampling(fields, defaults.sampling),
             model=read_model(fields),
             stream=flag(fields, "stream", default=False),

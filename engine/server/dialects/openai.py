@@ -13,7 +13,7 @@ from engine.chat.normalise import normalise
 from engine.chat.pieces import CallArguments, CallStart, Output, Piece
 from engine.chat.request import ChatRequest, ToolCall
 from engine.chat.thinking import read_thinking
-from engine.chat.tools import read_response_schema, read_tools
+from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import ContextLengthError, EngineError, RequestError
 from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
 from engine.server.dialects.counts import timings, usage
@@ -48,6 +48,7 @@ class OpenAIChat:
         return Ask(
             prompt=chat,
             tools=tools,
+            choice=read_choice(body, tools),
             sampling=read_sampling(fields, defaults.sampling),
             model=read_model(fields),
             stream=flag(fields, "stream", default=False),

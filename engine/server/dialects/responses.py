@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.chat.request import ChatRequest
 from engine.chat.thinking import read_thinking
-from engine.chat.tools import read_response_schema, read_tools
+from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import RequestError
 from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
 from engine.server.dialects.dialect import Defaults, Envelope
@@ -49,6 +49,7 @@ class OpenAIResponses:
         return Ask(
             prompt=chat,
             tools=tools,
+            choice=read_choice(spoken, tools),
             sampling=read_sampling(fields, defaults.sampling),
             model=read_model(fields),
             stream=flag(fields, "stream", default=False),
