@@ -48,7 +48,7 @@ def tests(session: nox.Session) -> None:
     default = (
         *workers,
         "-m",
-        "not device and not oracle and not live and not nightly",
+        "not device and not oracle and not crosscheck and not live and not nightly",
         "--hypothesis-profile",
         "ci",
     )
@@ -114,6 +114,14 @@ def oracle(session: nox.Session) -> None:
     """Compare the engine with the transformers library on random weights (own environment)."""
     install(session, *PROJECT, *group("oracle"))
     session.run("python", "-m", "pytest", "-m", "oracle", *session.posargs, "engine/tests/oracle")
+
+
+@nox.session(reuse_venv=True, default=False)
+def crosscheck(session: nox.Session) -> None:
+    """Compare the checkers of instructions with those of lm-eval on generated replies (own environment)."""
+    install(session, *extra("gates"), *group("crosscheck"))
+    words = ("-m", "pytest", "-m", "crosscheck", "-s", *session.posargs, "gates/tests/crosscheck")
+    session.run("python", *words)
 
 
 @nox.session(venv_backend="none", requires=["workshop"], default=False)

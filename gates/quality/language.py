@@ -19,7 +19,7 @@ SEED: Final = 0
 _LOCK: Final = Lock()  # the detector keeps its profiles in one place for all threads
 _WORD: Final = re.compile(r"\w+")
 _ASIDE: Final = re.compile(
-    r"""[;@#$%&?!()\[\]{}<>"\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb]|--|\.\.\.|[:,](?!\d)"""
+    r"""[;*@#$%&?!()\[\]{}<>"\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb]|--|\.\.\.|[:,](?!\d)"""
 )
 _SHORT_FORM: Final = re.compile(r"(?<=[^'\s])('(?:s|m|d|ll|re|ve)?|n't)(?=\s|$)", re.IGNORECASE)
 _TWO_IN_ONE: Final = re.compile(
