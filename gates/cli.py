@@ -36,7 +36,7 @@ app.command(data)
 NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
 NO_PLACE_HINT = "make room or mend its rights, then judge what was recorded: python -m gates judge latest"
 
-Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate or release.")]
+Profile = Annotated[str, Parameter(help="Which profile: ci, nightly, candidate, release, or a file (.toml).")]
 ModelFile = Annotated[Path | None, Parameter(help="Model file to serve (default: the embedded model).")]
 ServerCommand = Annotated[
     str | None, Parameter(help="Start this command; it gets {port}, {model}, {context}.")

@@ -117,8 +117,15 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 
 def load(name: str, *, folder: Path = FOLDER) -> Profile:
-    """Read and check the profile of this name; UsageError says all that is wrong with it at once."""
+    """Read and check the profile of this name, or in the file of this path that ends in `.toml`.
+
+    UsageError says all that is wrong with it at once.
+    """
     path = folder / f"{name}.toml"
+    if name.endswith(".toml"):
+        path, name = Path(name), Path(name).stem
+        if name in names(folder) and path.resolve() != (folder / path.name).resolve():
+            raise UsageError(f"{path} has the name of a profile that ships with the gates: call it otherwise")
     if not path.is_file():
         known = names(folder)
         raise UsageError(

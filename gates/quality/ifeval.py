@@ -6,6 +6,7 @@ known to be faulty; how one instruction is checked is in `checkers.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -109,13 +110,28 @@ def variants(text: str) -> Sequence[str]:
 
 
 def grade(problem: Problem, text: str) -> Grade:
-    """Right when every instruction was followed strictly; the note names those that were not."""
-    held = follow(problem, text).strict
+    """Right when every instruction was followed strictly; the note names those that were not.
+
+    What is extracted has a digit an instruction, 1 where it was followed: strictly, a blank, loosely.
+    """
+    found = follow(problem, text)
     broken = [
-        instruction.kind for instruction, good in zip(problem.instructions, held, strict=True) if not good
+        instruction.kind
+        for instruction, good in zip(problem.instructions, found.strict, strict=True)
+        if not good
     ]
     note = f"not followed: {', '.join(broken)}" if broken else ""
-    return Grade("fail" if broken else "pass", " ".join(str(int(good)) for good in held), note)
+    extracted = " ".join("".join(str(int(good)) for good in held) for held in (found.strict, found.loose))
+    return Grade("fail" if broken else "pass", extracted, note)
+
+
+def followed(extracted: str) -> Followed:
+    """What `grade` extracted, read back; CheckError for another text."""
+    parts = re.fullmatch(r"([01]+) ([01]+)", extracted)
+    if parts is None:
+        raise CheckError(f"'{extracted}' does not say which instructions were followed")
+    strict, loose = (tuple(digit == "1" for digit in part) for part in parts.groups())
+    return Followed(strict, loose)
 
 
 def figures(results: Sequence[Followed]) -> Figures:

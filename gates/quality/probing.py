@@ -34,7 +34,7 @@ NEXT_TURN: Final = "Thank you. Go on."
 
 def chosen(asks: Sequence[Ask], count: int) -> list[Ask]:
     """The asks on which honesty is tried: of sets whose questions can be varied, the fast arm first."""
-    fit = [ask for ask in asks if ask.part.set in OTHERWISE and ask.repeat == 0]
+    fit = [ask for ask in asks if ask.repeat == 0 and _varied(ask) != ask.question.prompt]
     return sorted(fit, key=lambda ask: ask.part.arm != "fast")[:count]
 
 
@@ -59,8 +59,7 @@ def _alone(ask: Ask, rig: Rig, fields: Mapping[str, Any]) -> None:
     send(rig, "again", ask, fields=fields)
     send(rig, "seeded", ask, fields=fields, otherwise={"seed": SEED + 1})
     send(rig, "whole", ask, fields=fields, stream=False)
-    varied = OTHERWISE[ask.part.set](ask.question.prompt)
-    send(rig, "variant", ask, fields=fields, otherwise={"messages": [_user(varied)]})
+    send(rig, "variant", ask, fields=fields, otherwise={"messages": [_user(_varied(ask))]})
     if isinstance(first, Reply) and first.text:
         _turns(ask, rig, fields, first.text)
 
@@ -71,6 +70,11 @@ def _turns(ask: Ask, rig: Rig, fields: Mapping[str, Any], said: str) -> None:
         reply = {"role": "assistant", "content": text}
         messages = [_user(ask.question.prompt), reply, _user(NEXT_TURN)]
         send(rig, what, ask, fields=fields, otherwise={"messages": messages, "max_tokens": 1})
+
+
+def _varied(ask: Ask) -> str:
+    """The question with other numbers or another name; the same where the set or the item has neither."""
+    return OTHERWISE.get(ask.part.set, str)(ask.question.prompt)
 
 
 def _user(content: str) -> dict[str, str]:

@@ -15,13 +15,14 @@ from gates.harness.history import ITEM, Event, Operation, notes, operations
 from gates.harness.stats import wilson
 from gates.harness.verdict import Finding, Measure, measured
 from gates.profile import Settings
-from gates.quality import honesty, items
+from gates.quality import honesty, ifeval, items
 from gates.quality.grading import graded_text
 from gates.quality.honesty import Doubt, Tried
 from gates.quality.items import ItemRecord, Outcome
 from gates.quality.plan import Part, parts
 
 SETS_PLANNED: Final = "sets_planned"  # a remark: how many items of each set and arm are asked
+FOUR_FIGURES: Final = ("ifeval", "mini_format")
 SHOWN: Final = 20  # findings of one measure
 END_TOKENS: Final = 8  # of the template around a reply: turn and thinking marks
 COUNTED_APART: Final[tuple[tuple[str, Outcome], ...]] = (
@@ -118,7 +119,9 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
         if graded:
             low, high = wilson(sum(graded), len(graded))
             margins.append(fmean(graded) - part.min_score)
-            said.append(f"{part.name} {fmean(graded):.1%} ({low:.1%} to {high:.1%}, n = {len(graded)})")
+            said.append(
+                f"{part.name} {fmean(graded):.1%} ({low:.1%} to {high:.1%}, n = {len(graded)}){_figures(own)}"
+            )
         counted = [r.completion_tokens for r in own if r.completion_tokens and r.outcome != "fault"]
         if counted and part.mean_tokens:
             mean = fmean(counted)
@@ -129,6 +132,18 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
     stray = max(strays) if strays else None
     found.say(
         "quality.length_ratio", stray, len(strays), "; ".join(lengths) or "no usual length or no counts"
+    )
+
+
+def _figures(records: Sequence[ItemRecord]) -> str:
+    """The further figures of IFEval; empty for other sets."""
+    graded = [r for r in records if r.set in FOUR_FIGURES and r.correct is not None]
+    if not graded:
+        return ""
+    found = ifeval.figures([ifeval.followed(r.extracted) for r in graded])
+    return (
+        f", loosely {found.prompt_loose:.1%}, of the instructions {found.instruction_strict:.1%}"
+        f" and loosely {found.instruction_loose:.1%}"
     )
 
 

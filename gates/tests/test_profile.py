@@ -22,6 +22,26 @@ def test_every_profile_fits_the_registry(name: str) -> None:
     assert len(loaded.gates) > 0
 
 
+def test_a_profile_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes((profile.FOLDER / "ci.toml").read_bytes())
+
+    assert ("mine", profile.load("ci").tables) == (
+        profile.load(str(path)).name,
+        profile.load(str(path)).tables,
+    )
+    with pytest.raises(UsageError, match="there is no profile 'other'"):
+        profile.load(str(tmp_path / "other.toml"))
+
+
+def test_a_file_does_not_pass_for_a_profile_of_the_gates(tmp_path: Path) -> None:
+    path = tmp_path / "release.toml"
+    path.write_bytes((profile.FOLDER / "ci.toml").read_bytes())
+
+    with pytest.raises(UsageError, match="call it otherwise"):
+        profile.load(str(path))
+
+
 def test_the_profiles_are_the_four_that_are_documented() -> None:
     assert ["candidate", "ci", "nightly", "release"] == profile.names()
 

@@ -22,7 +22,9 @@ from gates.errors import ExitCode, UsageError
 from gates.harness import history, record
 from gates.harness.verdict import Verdict
 from gates.profile import Profile, Settings, checked
-from gates.quality import crowd, items
+from gates.quality import crowd, items, pool, probing
+from gates.quality.answers import Ask
+from gates.quality.data import Store
 from gates.quality.items import ItemRecord
 from gates.quality.plan import plan
 from gates.target import Target
@@ -301,6 +303,16 @@ def test_another_server_is_judged_by_its_address_alone(tmp_path: Path) -> None:
         said["quality.usage_error_ratio"]["note"],
     )
     assert ExitCode.PASS != code  # what nobody counted, nobody can pass
+
+
+def test_honesty_is_not_tried_on_a_question_that_cannot_be_varied() -> None:
+    part = plan(small(), seed=SEED).parts[0]
+    items_found = pool.take(part.set, COUNT, store=Store.open(None), seed=SEED)
+    asks = [Ask(part, item, 0, "candidate") for item in items_found]
+    words = replace(asks[0].item.question, prompt="Ann has two apples and finds one. How many?")
+    without = Ask(part, replace(asks[0].item, question=words), 0, "candidate")
+
+    assert asks[1:3] == probing.chosen([without, *asks[1:]], 2)
 
 
 def test_progress_counts_the_cells_that_are_left() -> None:

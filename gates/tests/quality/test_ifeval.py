@@ -243,7 +243,7 @@ def test_the_note_names_what_was_not_followed() -> None:
     asked = problem(("startend:quotation", {}), ("punctuation:no_comma", {}))
     found = ifeval.grade(asked, "no quotes")
 
-    assert ("fail", "0 1", "not followed: startend:quotation") == (found.state, found.extracted, found.note)
+    assert ("fail", "01 01", "not followed: startend:quotation") == (found.state, found.extracted, found.note)
 
 
 def test_there_are_four_figures() -> None:
@@ -296,3 +296,18 @@ def test_the_libraries_that_decide_are_part_of_the_grader_version() -> None:
 def test_asterisks_part_words_in_capitals_as_in_the_reference() -> None:
     assert 2 == language.count_capital_words("minded.***A well-known RE-ENTRY")
     assert 1 == language.count_capital_words("*NASA* said")
+
+
+def test_what_a_grade_extracted_says_which_instructions_were_followed() -> None:
+    instructions = (
+        ifeval.Instruction("punctuation:no_comma", {}),
+        ifeval.Instruction("detectable_format:number_bullet_lists", {"num_bullets": 1}),
+    )
+    problem = ifeval.Problem("ifeval/1", 1, "p", instructions)
+    reply = "Here it is, as you want:\n* one"
+    grade = ifeval.grade(problem, reply)
+
+    assert ("fail", "01 11") == (grade.state, grade.extracted)
+    assert ifeval.follow(problem, reply) == ifeval.followed(grade.extracted)
+    with pytest.raises(CheckError, match="does not say which"):
+        ifeval.followed("1 0 1")
