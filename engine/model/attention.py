@@ -19,7 +19,7 @@ from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.norm import rms_norm
 from engine.model.compressor import Compressor
 from engine.model.indexer import Indexer
-from engine.model.ops import Matrix, Ops, Rotation, TensorSource, joined
+from engine.model.ops import Ops, Rotation, TensorSource, groups, joined
 from engine.model.spec import SPARSE_RATIO
 from engine.model.step import Closed, Span, Step
 
@@ -52,8 +52,7 @@ class Attention:
         self._kv_norm = source.tensor(prefix + "attn_kv_a_norm.weight")
         self._q_b = joined(source, [prefix + "attn_q_b.weight"])
         self._sinks = source.tensor(prefix + "attn_sinks.weight")
-        leave = joined(source, [prefix + "attn_output_a.weight"])
-        self._leave_a = Matrix.of(leave.weight.view(spec.o_groups, spec.o_rank, -1), leave.type)
+        self._leave_a = groups(source, prefix + "attn_output_a.weight", spec.o_groups)
         self._leave_b = joined(source, [prefix + "attn_output_b.weight"])
         self._main: Compressor | None = None
         self._indexer: Indexer | None = None
@@ -81,16 +80,16 @@ class Attention:
         """Output [T, C] of normed rows [T, C]; advances the caches of all spans."""
         rotation = step.scaled if self._ratio else step.plain
         inputs = self._project(h, step)
-        o = torch.empty_like(inputs.q)
+        outs: list[Tensor] = []
         for span in step.spans:
             cache = span.cache.layers[self._layer]
             self._compress(inputs, cache, span)
             for piece in self._pieces(span):
                 out = self._attend(inputs, rotation, cache, piece)
-                o[piece.start : piece.stop] = rotation.turn(out, first=piece.start, inverse=True)
-        o = o.view(step.rows, self._ops.spec.o_groups, -1)
-        if len(o) < len(h):  # idle rows again, which `_project` left out of the queries
-            o = torch.cat((o, o[:1].expand(len(h) - len(o), -1, -1)))
+                outs.append(rotation.turn(out, first=piece.start, inverse=True))
+        if step.rows < len(h):  # idle rows again, which `_project` left out of the queries
+            outs.append(outs[0][:1].expand(len(h) - step.rows, -1, -1))
+        o = torch.cat(outs).view(len(h), self._ops.spec.o_groups, -1)
         return self._ops.linear(self._ops.grouped(o, self._leave_a).flatten(1), self._leave_b)
 
     def _project(self, h: Tensor, step: Step) -> _Inputs:
@@ -140,15 +139,16 @@ class Attention:
         rows = slice(piece.start, piece.stop)
         window, count = self._ops.spec.window, piece.stop - piece.start
         place = piece.position % window
+        places = slice(place, place + count)
         alone, first = count == 1, piece.position < window
         before = None if alone or first else self._codec.unpack(cache.ring.clone())
-        cache.ring[place : place + count] = inputs.kv[rows]
+        cache.ring[places] = inputs.kv[rows]
         own = self._codec.unpack(cache.ring)
-        mine = self._ops.mine[place : place + count]
-        near = Window(own, own if alone and not first else before, mine)
+        before = own if alone and not first else before
+        near = Window(own, before, self._ops.mine[places], self._ops.shares[places])
         tiles: list[Tile] = []
         if self._main and cache.main:
-            tiles = self._far(inputs, cache, piece, Closed.at(piece.position, count, self._ratio))
+            tiles = self._far(inputs, cache, piece, Closed(piece.position, count, self._ratio))
         q = rotation.turn(rms_norm(inputs.q[rows], None, self._ops.spec.rms_eps), first=piece.start)
         return attend(q, near, tiles, self._sinks)
 

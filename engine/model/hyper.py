@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.ref import hyper
-from engine.kernels.ref.lanes import sigmoid
+from engine.kernels.ref.lanes import constant, sigmoid
 from engine.kernels.ref.linear import mixed
 from engine.kernels.ref.norm import rms_norm
 from engine.kernels.ref.sinkhorn import balance
@@ -32,11 +32,12 @@ class Site:
         spec, n = self._ops.spec, self._ops.spec.hc_count
         z = self._ops.linear(rms_norm(streams.flatten(1), None, spec.rms_eps), self._fn)
         z.mul_(self._scale).add_(self._base)
-        gates = sigmoid(z[:, : 2 * n])
-        comb = balance(z[:, 2 * n :].reshape(-1, n, n), spec.hc_iterations, spec.hc_eps)
-        entry = mixed((gates[:, :n] + spec.hc_eps).unsqueeze(1), streams).squeeze(1)
+        gates, logits = z.split((2 * n, n * n), 1)
+        pre, post = sigmoid(gates).unsqueeze(1).chunk(2, -1)  # [T, 1, n] each
+        comb = balance(logits.reshape(-1, n, n), spec.hc_iterations, spec.hc_eps)
+        entry = mixed(pre + constant(spec.hc_eps), streams).squeeze(1)
         y = sub_layer(rms_norm(entry, self._norm, spec.rms_eps))
-        share = torch.cat((2 * gates[:, n:].unsqueeze(-1), comb.transpose(1, 2)), -1)  # [T, n, 1 + n]
+        share = torch.cat((post * constant(2.0), comb), 1).transpose(1, 2)  # [T, n, 1 + n]
         return mixed(share, torch.cat((y.unsqueeze(1), streams), 1))
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.cache.store import Rows
 from engine.kernels.ref import index
 from engine.kernels.ref.index import INDEX_TILE
+from engine.kernels.ref.lanes import constant
 from engine.model.ops import Ops, Rotation, TensorSource, joined
 from engine.model.step import Closed
 
@@ -33,12 +34,14 @@ class Indexer:
 
         A query with fewer than k closed rows gets them all, then rows that it must not see.
         """
-        weights = weights * self._scale
+        weights = weights * constant(self._scale)
         tiles = [
             index.scores(q, self._codec.unpack(rows.read(start, INDEX_TILE)), weights)
             for start in range(0, closed.most, INDEX_TILE)
         ]
         score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)
-        later = torch.arange(closed.least, score.shape[1]) >= closed.each.unsqueeze(1)
-        score[:, closed.least :].masked_fill_(later, float("-inf"))
+        score[:, closed.most :] = float("-inf")
+        if closed.least < closed.most:
+            later = torch.arange(closed.least, closed.most) >= closed.each.unsqueeze(1)
+            score[:, closed.least : closed.most].masked_fill_(later, float("-inf"))
         return index.select(score, self._ops.spec.index_topk)

@@ -8,7 +8,7 @@ from torch import Tensor
 from engine.errors import ModelFileError
 from engine.kernels.ref import moe
 from engine.kernels.ref.linear import ROW_BLOCK
-from engine.model.ops import Matrix, Ops, TensorSource, joined
+from engine.model.ops import Matrix, Ops, TensorSource, experts, joined
 
 
 class Experts:
@@ -26,10 +26,8 @@ class Experts:
             self._bias = source.tensor(f"blk.{layer}.exp_probs_b.bias")
         self._shared_in = joined(source, [prefix + "gate_shexp.weight", prefix + "up_shexp.weight"])
         self._shared_out = joined(source, [prefix + "down_shexp.weight"])
-        enter = joined(source, [prefix + "gate_exps.weight", prefix + "up_exps.weight"])
-        leave = joined(source, [prefix + "down_exps.weight"])
-        self._enter = [Matrix.of(weight, enter.type) for weight in enter.weight.unbind()]
-        self._leave = [Matrix.of(weight, leave.type) for weight in leave.weight.unbind()]
+        self._enter = experts(source, [prefix + "gate_exps.weight", prefix + "up_exps.weight"])
+        self._leave = experts(source, [prefix + "down_exps.weight"])
 
     def __call__(self, h: Tensor, ids: Tensor, rows: int) -> Tensor:
         """Output [T, C] of normed rows [T, C] with token ids [T]; only the first `rows` are routed."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.kernels.ref import lanes
 from engine.kernels.ref.attention import ROW_TILE
 from engine.kernels.ref.index import INDEX_TILE
-from engine.kernels.ref.linear import ROW_BLOCK, grouped, linear, mixed, paired
+from engine.kernels.ref.linear import ROW_BLOCK, Packed, grouped, mixed, paired, times
 from engine.model.spec import ModelSpec
 
 _ROWS = (2, 7, 64, 200)  # rows that run together
@@ -83,12 +83,14 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    for inner, outer in sorted(_matmuls(spec)):
-        weight = random(max(1, min(outer, _MOST_VALUES // inner)), inner)
-        yield Case(f"matmul {inner} to {outer}", _times(weight), random(most, inner))
-    for inner in sorted({spec.window, ROW_TILE}):
-        weight = random(inner, spec.head_dim).t()
-        yield Case(f"weighing {inner} rows", _times(weight), random(most, inner))
+    for inner, outer in sorted(_projections(spec)):
+        columns = random(inner, max(1, min(outer, _MOST_VALUES // inner)))
+        product = Packed(columns).times if Packed.packs(columns) else _times(columns)
+        yield Case(f"matmul {inner} to {outer}", product, random(most, inner))
+    for width, count in sorted(_tiles(spec)):
+        rows = random(count, width)
+        yield Case(f"scores of {count} rows of {width}", _times(rows.t()), random(most, width))
+        yield Case(f"weighing {count} rows of {width}", _times(rows), random(most, count))
     yield _grouped_case(spec, random)
     yield _gathered_case(spec, random)
     yield _streams_case(spec, random)
@@ -98,15 +100,15 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
     yield Case("mean of squares", lambda x: x.square().mean(-1), random(most, spec.hc_count * spec.hidden))
 
 
-def _times(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x: linear(x, weight)
+def _times(columns: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x: times(x, columns)
 
 
 def _grouped_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
     width = spec.n_head * spec.head_dim // spec.o_groups
     groups = max(1, min(spec.o_groups, _MOST_VALUES // (width * spec.o_rank)))
-    weight = random(groups, spec.o_rank, width)
-    return Case("grouped matmul", lambda x: grouped(x, weight), random(max(_ROWS), groups, width))
+    columns = random(groups, width, spec.o_rank)
+    return Case("grouped matmul", lambda x: grouped(x, columns), random(max(_ROWS), groups, width))
 
 
 def _gathered_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
@@ -129,8 +131,8 @@ def _streams_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
     return Case("mixing of streams", run, random(max(_ROWS), 2 * n + 1, max(spec.hidden, n + 1)))
 
 
-def _matmuls(spec: ModelSpec) -> set[tuple[int, int]]:
-    """Inner and outer width of the projections and of the scores against shared rows."""
+def _projections(spec: ModelSpec) -> set[tuple[int, int]]:
+    """Inner and outer width of the products with weights."""
     return {
         (spec.hc_count * spec.hidden, spec.hc_mix),
         (spec.hidden, spec.q_rank + spec.head_dim),
@@ -139,6 +141,13 @@ def _matmuls(spec: ModelSpec) -> set[tuple[int, int]]:
         (spec.hidden, spec.n_expert),
         (spec.hidden, 2 * spec.expert_width),
         (spec.expert_width, spec.hidden),
+        (spec.hidden, spec.vocab),
+    }
+
+
+def _tiles(spec: ModelSpec) -> set[tuple[int, int]]:
+    """Width and number of the shared rows that queries are compared with at once."""
+    return {
         (spec.head_dim, spec.window),
         (spec.head_dim, ROW_TILE),
         (spec.index_dim, INDEX_TILE),

@@ -39,16 +39,27 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """How many compressed rows each query of a piece may see: closed windows up to its own position."""
+    """How many compressed rows of `ratio` tokens each of `count` queries from `position` on may see.
 
-    least: int
-    most: int
-    each: Tensor  # int64 [T]
+    Those are the windows closed up to a query's own position.
+    """
 
-    @classmethod
-    def at(cls, position: int, count: int, ratio: int) -> Closed:
-        """For `count` queries from `position` on."""
-        ends = torch.arange(position + 1, position + count + 1)
-        return cls(
-            (position + 1) // ratio, (position + count) // ratio, ends.div_(ratio, rounding_mode="floor")
-        )
+    position: int
+    count: int
+    ratio: int
+
+    @property
+    def least(self) -> int:
+        """What the first query sees."""
+        return (self.position + 1) // self.ratio
+
+    @property
+    def most(self) -> int:
+        """What the last query sees."""
+        return (self.position + self.count) // self.ratio
+
+    @property
+    def each(self) -> Tensor:
+        """What every query sees, int64 [T]."""
+        ends = torch.arange(self.position + 1, self.position + self.count + 1)
+        return ends.div_(self.ratio, rounding_mode="floor")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.kernels.ref.lanes import constant
 from engine.kernels.ref.linear import linear, paired, times
 
 ROW_TILE = 256  # compressed rows in one tile where all of them are looked at
@@ -23,12 +24,19 @@ class Window:
     """Raw rows by place in the ring; a place shows its row of the query's own block or of the block before.
 
     `own` and `before` are [W, D]; before is None in the first block, and the same tensor as `own` for a
-    single query.  `mine` bool [T, W] says which places show their own block.
+    single query.  `mine` bool [T, W] says which places show their own block; `shares` [T, 2, 1, W] says the
+    same in numbers: 1 for places of the own block, then 1 for places of the block before, else 0.
     """
 
     own: Tensor
     before: Tensor | None
     mine: Tensor
+    shares: Tensor
+
+    @staticmethod
+    def shares_of(mine: Tensor) -> Tensor:
+        """The shares that belong to `mine`."""
+        return torch.stack((mine, ~mine), 1).unsqueeze(2).float()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class Tile:
 
 def attend(q: Tensor, window: Window, tiles: Sequence[Tile], sinks: Tensor) -> Tensor:
     """Softmax attention of `q` [T, H, D]; `sinks` [H] only take weight.  Returns [T, H, D]."""
-    q = q * q.shape[-1] ** -0.5
+    q = q * constant(q.shape[-1] ** -0.5)
     near = _near_scores(q, window)
     far = [_scores(q, tile) for tile in tiles]
     peak = torch.maximum(near.amax(-1), sinks)
@@ -64,24 +72,22 @@ def attend(q: Tensor, window: Window, tiles: Sequence[Tile], sinks: Tensor) -> T
 def _near_scores(q: Tensor, window: Window) -> Tensor:
     """Scores [T, H, W] of the window's places."""
     own = _shared_scores(q, window.own)
-    mine = window.mine.unsqueeze(1)
     if window.before is None:
-        return own.masked_fill_(~mine, float("-inf"))
+        return own.masked_fill_(~window.mine.unsqueeze(1), float("-inf"))
     if window.before is window.own:
         return own
-    return torch.where(mine, own, _shared_scores(q, window.before))
+    return torch.where(window.mine.unsqueeze(1), own, _shared_scores(q, window.before))
 
 
 def _weigh_window(weight: Tensor, window: Window) -> Tensor:
     """Rows of the own block, then rows of the block before: two sums, so that their order is fixed."""
     if window.before is None:
         return _weigh(weight, window.own)
-    own = weight * window.mine.unsqueeze(1)
-    before = weight - own  # exact: each place's weight stands in one of the two
-    if window.before is window.own:
-        both = _weigh(torch.cat((own, before)), window.own)
-        return both[: len(own)] + both[len(own) :]
-    return _weigh(own, window.own) + _weigh(before, window.before)
+    if window.before is window.own:  # one query
+        own, before = _weigh(weight * window.shares[0], window.own).split(1)
+        return own.add_(before)
+    own, before = (weight * share for share in window.shares.unbind(1))
+    return _weigh(own, window.own).add_(_weigh(before, window.before))
 
 
 def _scores(q: Tensor, tile: Tile) -> Tensor:

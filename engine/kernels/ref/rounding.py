@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.kernels.ref.lanes import constant
 from engine.kernels.rows import E4M3_BLOCK, FP4_BLOCK, SCALE_NAN
 
 E4M3_MAX = 448.0
@@ -40,9 +41,9 @@ EXACT = Numerics(kv_fp8=False, index_fp4=False, tail_bf16=False)
 def _scaled(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Tensor]:
     """Scaled blocks [..., n / block, block] within +-top, and their scales [..., n / block, 1]."""
     parts = x.float().unflatten(-1, (-1, block))
-    ratio = parts.abs().amax(-1, keepdim=True).clamp_min(floor) / top
-    scale = ((ratio.view(torch.int32) + _MANTISSA) & ~_MANTISSA).view(torch.float32)
-    return (parts / scale).clamp(-top, top), scale
+    ratio = parts.abs().amax(-1, keepdim=True).clamp_min_(floor).div_(constant(top))
+    ratio.view(torch.int32).add_(constant(_MANTISSA)).bitwise_and_(constant(~_MANTISSA))
+    return (parts / ratio).clamp_(-top, top), ratio
 
 
 def _scale_bytes(scale: Tensor) -> Tensor:
@@ -76,9 +77,13 @@ def e4m3_values(codes: Tensor, scales: Tensor, *, out: Tensor | None = None) -> 
 
 def e4m3_round(x: Tensor, nope_dim: int) -> Tensor:
     """E4M3 round trip of the first `nope_dim` values of each row [..., D]; the tail is untouched."""
-    scaled, scale = _scaled(x[..., :nope_dim], E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
-    rounded = scaled.to(torch.float8_e4m3fn).float() * scale
-    return torch.cat((rounded.flatten(-2).to(x.dtype), x[..., nope_dim:]), -1)
+    return torch.cat((e4m3_blocks(x[..., :nope_dim]).to(x.dtype), x[..., nope_dim:]), -1)
+
+
+def e4m3_blocks(x: Tensor) -> Tensor:
+    """E4M3 round trip of all values of rows [..., n], n a multiple of 64; float32."""
+    scaled, scale = _scaled(x, E4M3_BLOCK, E4M3_FLOOR, E4M3_MAX)
+    return scaled.to(torch.float8_e4m3fn).float().mul_(scale).flatten(-2)
 
 
 def bf16_tail(x: Tensor, nope_dim: int) -> Tensor:

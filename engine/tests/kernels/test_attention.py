@@ -23,6 +23,10 @@ def _plain(q: Tensor, rows: Tensor, visible: Tensor, sinks: Tensor) -> Tensor:
     return torch.einsum("ths,tsd->thd", weight, rows).float()
 
 
+def _window(own: Tensor, before: Tensor | None, mine: Tensor) -> Window:
+    return Window(own, before, mine, Window.shares_of(mine))
+
+
 def _bias(visible: Tensor) -> Tensor:
     return torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))
 
@@ -49,7 +53,7 @@ def test_attention_equals_the_formula_and_each_query_alone(
     mine = torch.arange(WINDOW) <= torch.arange(place, place + queries).unsqueeze(1)
 
     def run(part: slice) -> Tensor:
-        window = Window(own, None if first_block else before, mine[part])
+        window = _window(own, None if first_block else before, mine[part])
         tiles = [Tile(shared, _bias(seen[part, :16])), Tile(picked[part], _bias(seen[part, 16:]))]
         return attend(q[part], window, tiles, sinks)
 
@@ -69,16 +73,16 @@ def test_a_single_query_on_the_ring_itself_has_the_bits_of_two_blocks() -> None:
     mine = torch.arange(WINDOW).unsqueeze(0) <= 2
     ring = torch.where(mine[0].unsqueeze(-1), own, before)
 
-    on_ring = attend(q, Window(ring, ring, mine), [], sinks)
+    on_ring = attend(q, _window(ring, ring, mine), [], sinks)
 
-    assert torch.equal(attend(q, Window(own, before, mine), [], sinks), on_ring)
+    assert torch.equal(attend(q, _window(own, before, mine), [], sinks), on_ring)
 
 
 @pytest.mark.parametrize("picked", [False, True])
 def test_a_tile_that_a_query_cannot_see_changes_no_bit(picked: bool) -> None:
     random = torch.Generator().manual_seed(3)
     q, sinks = torch.randn(3, 4, 80, generator=random), torch.zeros(4)
-    window = Window(torch.randn(WINDOW, 80, generator=random), None, torch.ones(3, WINDOW).bool())
+    window = _window(torch.randn(WINDOW, 80, generator=random), None, torch.ones(3, WINDOW).bool())
     shape = (3, 6, 80) if picked else (6, 80)
     hidden = Tile(torch.randn(*shape, generator=random), torch.full((3, 6), float("-inf")))
 

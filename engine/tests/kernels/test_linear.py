@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.kernels.ref.linear import grouped, linear, paired
+from engine.kernels.ref.linear import Packed, grouped, linear, paired
 
 
 def _random(seed: int, *shape: int) -> torch.Tensor:
@@ -33,14 +33,42 @@ def test_linear_gives_a_row_alone_the_bits_it_has_among_others(
     assert torch.equal(together[at], linear(x[at : at + 1], weight)[0])
 
 
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 300),
+    inner=st.sampled_from([64, 160, 256, 768, 1024]),
+    outer=st.integers(256, 700),
+    at=st.integers(0, 299),
+)
+def test_packed_gives_a_row_alone_the_bits_it_has_among_others(
+    rows: int, inner: int, outer: int, at: int
+) -> None:
+    x, columns = _random(1, rows, inner), _random(2, outer, inner).t()
+    at %= rows
+    assert Packed.packs(columns)
+    packed = Packed(columns)
+
+    together = packed.times(x)
+
+    torch.testing.assert_close(together, x @ columns, rtol=1e-4, atol=1e-4)
+    assert torch.equal(together[at], packed.times(x[at : at + 1])[0])
+
+
+def test_only_weights_that_gain_by_it_are_packed() -> None:
+    assert not Packed.packs(_random(1, 256, 8))
+    assert not Packed.packs(_random(1, 4, 256, 256))
+    assert Packed.packs(_random(1, 256, 64))
+
+
 @given(rows=st.integers(1, 70), at=st.integers(0, 69))
 def test_grouped_equals_one_linear_per_group(rows: int, at: int) -> None:
     x, weight = _random(1, rows, 3, 96), _random(2, 3, 40, 96)
     at %= rows
+    columns = weight.transpose(1, 2).contiguous()
 
-    together = grouped(x, weight)
+    together = grouped(x, columns)
 
-    assert torch.equal(together[at], grouped(x[at : at + 1], weight)[0])
+    assert torch.equal(together[at], grouped(x[at : at + 1], columns)[0])
     assert torch.equal(together[:, 1], linear(x[:, 1], weight[1]))
 
 
@@ -58,12 +86,14 @@ def test_paired_equals_one_linear_per_item(items: int, heads: int, at: int) -> N
 def test_bits_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     before = torch.get_num_threads()
     x, weight = _random(1, 513, 256), _random(2, 512, 256)
-    try:
-        torch.set_num_threads(1)
-        alone = torch.cat([linear(x[at : at + 1], weight) for at in range(0, 513, 57)])
-        torch.set_num_threads(threads)
-        together = linear(x, weight)
-    finally:
-        torch.set_num_threads(before)
+    packed = Packed(weight.t())
+    for product in (packed.times, lambda rows: linear(rows, weight)):
+        try:
+            torch.set_num_threads(1)
+            alone = torch.cat([product(x[at : at + 1]) for at in range(0, 513, 57)])
+            torch.set_num_threads(threads)
+            together = product(x)
+        finally:
+            torch.set_num_threads(before)
 
-    assert torch.equal(alone, together[::57])
+        assert torch.equal(alone, together[::57])
