@@ -30,6 +30,7 @@ from gates.harness.sse import EventParser
 Message = Mapping[str, Any]
 LOADING = 503
 POLL_S = 0.2
+SMALL_REPLY_S = 30.0  # for a whole reply that takes no computing
 NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
 
 
@@ -49,7 +50,9 @@ class Client:
         self.deadline_s = deadline_s
         self.model = model  # the name that requests carry; some servers want one, empty leaves it out
         self._clock = clock
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        headers = {"accept-encoding": "identity"}  # bodies are read as they come
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
         # trust_env off: a proxy of the host must not come between the gates and the server under test.
         self._http = httpx2.Client(base_url=self.base_url, headers=headers, limits=limits, trust_env=False)
@@ -67,18 +70,18 @@ class Client:
 
     def _health(self, timeout_s: float) -> int | None:
         try:
-            status = self._http.get("/health", timeout=timeout_s).status_code
+            status, _ = self._get("/health", within_s=timeout_s)
             if status in NO_SUCH_PATH:
-                status = self._http.get("/v1/models", timeout=timeout_s).status_code
-        except httpx2.HTTPError:
+                status, _ = self._get("/v1/models", within_s=timeout_s)
+        except (httpx2.HTTPError, DeadlinePassed):
             return None
         return status
 
     def listening(self) -> bool:
         """Whether a connection can be made at all; a server that hangs still listens."""
         try:
-            self._http.get("/health", timeout=5.0)
-        except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+            self._get("/health", within_s=5.0)
+        except (httpx2.ReadTimeout, httpx2.WriteTimeout, DeadlinePassed):
             return True
         except httpx2.HTTPError:
             return False
@@ -95,9 +98,9 @@ class Client:
     def metrics(self) -> str:
         """The text of `/metrics`."""
         with _translated():
-            answer = self._http.get("/metrics", timeout=30.0)
-        raise_for_status(answer.status_code, answer.content)
-        return answer.text
+            status, content = self._get("/metrics", within_s=SMALL_REPLY_S)
+        raise_for_status(status, content)
+        return content.decode(errors="replace")
 
     def chat(
         self,
@@ -140,13 +143,18 @@ class Client:
 
     def _get_json(self, path: str) -> Mapping[str, Any]:
         with _translated():
-            answer = self._http.get(path, timeout=30.0)
-        raise_for_status(answer.status_code, answer.content)
-        return json_object(answer.content)
+            status, content = self._get(path, within_s=SMALL_REPLY_S)
+        raise_for_status(status, content)
+        return json_object(content)
+
+    def _get(self, path: str, *, within_s: float) -> tuple[int, bytes]:
+        """Status and body; all of the body must come within the time, see `_chunks`."""
+        deadline = self._clock() + within_s
+        with self._http.stream("GET", path, timeout=within_s) as answer:
+            return answer.status_code, b"".join(self._chunks(answer, deadline))
 
     def _whole(self, body: Mapping[str, Any], deadline: float) -> Reply:
         start = self._clock()
-        # Read as a stream too: a per-read timeout alone would let a server that drips bytes run for ever.
         with self._http.stream("POST", "/v1/chat/completions", json=body, timeout=deadline - start) as answer:
             content = b"".join(self._chunks(answer, deadline))
             status = answer.status_code
@@ -167,6 +175,7 @@ class Client:
         return reply.finish(self._clock() - start)
 
     def _chunks(self, answer: httpx2.Response, deadline: float) -> Iterator[bytes]:
+        """The body as it comes; the library limits each read alone, which a body in drips never passes."""
         for chunk in answer.iter_raw():
             if self._clock() > deadline:
                 raise DeadlinePassed("the reply had not ended when its deadline passed")

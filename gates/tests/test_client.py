@@ -171,6 +171,30 @@ def test_a_server_that_drips_bytes_for_ever_passes_the_deadline(stream: bool) ->
         stop.set()
 
 
+@pytest.mark.parametrize("path", ["health", "models", "metrics"])
+def test_a_body_that_drips_for_ever_hangs_no_look_at_the_server(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gates.harness.client.SMALL_REPLY_S", 0.3)
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not stop.wait(0.02):
+            try:
+                connection.sendall(b"{")
+            except OSError:
+                return
+
+    with raw(drip) as client:
+        if path == "health":
+            assert not client.healthy(timeout_s=0.3)
+        else:
+            with pytest.raises(DeadlinePassed):
+                getattr(client, path)()
+        stop.set()
+
+
 def test_the_address_may_end_in_v1() -> None:
     with Client("http://127.0.0.1:1/v1/") as client:
         assert "http://127.0.0.1:1" == client.base_url

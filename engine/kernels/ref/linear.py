@@ -37,9 +37,7 @@ class Packed:
         """Rows `x` [M, K] times the weight: [M, N]."""
         rows = x.shape[0]
         filled = x if rows % ROW_BLOCK == 0 else _filled(x)
-        multiply = (
-            torch.ops.mkldnn._linear_pointwise.default
-        )  # without bias and function
+        multiply = torch.ops.mkldnn._linear_pointwise.default  # without bias and function
         product: Tensor = multiply(filled, self._weight, None, "none", [], "")
         return product if filled is x else product[:rows]
 
