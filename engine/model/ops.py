@@ -50,6 +50,10 @@ class Matrix:
         columns = weight.transpose(-1, -2)
         return cls(Packed(columns) if Packed.packs(columns) else columns.contiguous(), kind)
 
+    def values(self) -> Tensor:
+        """The weight as a plain tensor, inputs first."""
+        return self.factor.columns() if isinstance(self.factor, Packed) else self.factor
+
 
 class Rotation:
     """The angles of a step's positions as complex numbers of length 1, for both directions."""

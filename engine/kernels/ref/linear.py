@@ -33,6 +33,10 @@ class Packed:
         usable = columns.device.type == "cpu" and torch.backends.mkldnn.is_available()
         return usable and columns.dim() == 2 and columns.numel() >= _PACKED_VALUES
 
+    def columns(self) -> Tensor:
+        """The weight [K, N] again."""
+        return self._weight.to_dense().t()
+
     def times(self, x: Tensor) -> Tensor:
         """Rows `x` [M, K] times the weight: [M, N]."""
         rows = x.shape[0]

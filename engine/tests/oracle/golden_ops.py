@@ -1,7 +1,8 @@
 """Arithmetic of the independent engine behind the golden logits: its own roundings on top of the model's.
 
-Inputs of 8-bit matrices are rounded to 8 bits per 32 values, inputs of k-quant matrices to 8 bits per 256;
-cached rows are float16; angles grow by repeated float32 multiplication (docs/model.md, roundings).
+Inputs of 8-bit matrices are rounded to 8 bits per 32 values, inputs of k-quant matrices to 8 bits per 256,
+and their products are sums of integers, which float64 comes closest to; cached rows are float16; angles grow
+by repeated float32 multiplication (docs/model.md, roundings).
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class GoldenOps(Ops):
 
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
         """Product with the input rounded as the weight's format asks."""
-        return super().linear(round_activations(x, matrix.type), matrix)
+        return (round_activations(x, matrix.type).double() @ matrix.values().double()).float()
 
     def grouped(self, x: Tensor, matrix: Matrix) -> Tensor:
         """Product per group, rounded alike."""
-        return super().grouped(round_activations(x, matrix.type), matrix)
+        rows = round_activations(x, matrix.type).double().transpose(0, 1)
+        return rows.bmm(matrix.values().double()).transpose(0, 1).float()
 
     def store(self, rows: Tensor, role: Role) -> Tensor:
         """Rows with the model's roundings, then float16."""
