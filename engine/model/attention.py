@@ -47,7 +47,7 @@ class Attention:
         self._layer = layer
         self._codec = ops.codec("window")
         self._ratio = spec.ratios[layer]
-        self._enter = joined(source, [prefix + "attn_q_a.weight", prefix + "attn_kv.weight"])
+        self._enter = joined(source, [prefix + "attn_q_a.weight", prefix + "attn_kv.weight"], rounded=True)
         self._q_norm = source.tensor(prefix + "attn_q_a_norm.weight")
         self._kv_norm = source.tensor(prefix + "attn_kv_a_norm.weight")
         self._q_b = joined(source, [prefix + "attn_q_b.weight"])
@@ -68,7 +68,7 @@ class Attention:
             names += [*Compressor.matrices(index), prefix + "indexer.proj.weight"]
             self._index = Compressor(self._ops, source, index, ratio=self._ratio, role="index")
             self._indexer = Indexer(self._ops, source, self._layer)
-        self._collect = joined(source, names)
+        self._collect = joined(source, names, rounded=True)
 
     def shape(self) -> LayerShape:
         """What the cache keeps for this layer."""

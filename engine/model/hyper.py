@@ -21,7 +21,7 @@ class Site:
     def __init__(self, ops: Ops, source: TensorSource, layer: int, name: str) -> None:
         prefix, n = f"blk.{layer}.hc_{name}_", ops.spec.hc_count
         self._ops = ops
-        self._fn = joined(source, [prefix + "fn.weight"])
+        self._fn = joined(source, [prefix + "fn.weight"], rounded=True)
         scale = source.tensor(prefix + "scale.weight")
         self._scale = torch.cat((scale[0].expand(n), scale[1].expand(n), scale[2].expand(n * n)))
         self._base = source.tensor(prefix + "base.weight")

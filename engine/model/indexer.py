@@ -20,7 +20,7 @@ class Indexer:
         spec = ops.spec
         self._ops = ops
         self._codec = ops.codec("index")
-        self._query = joined(source, [f"blk.{layer}.indexer.attn_q_b.weight"])
+        self._query = joined(source, [f"blk.{layer}.indexer.attn_q_b.weight"], rounded=True)
         self._scale = (spec.index_heads * spec.index_dim) ** -0.5
 
     def queries(self, qr: Tensor, rotation: Rotation) -> Tensor:

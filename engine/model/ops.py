@@ -45,10 +45,10 @@ class Matrix:
     type: QuantType
 
     @classmethod
-    def of(cls, weight: Tensor, kind: QuantType) -> Matrix:
+    def of(cls, weight: Tensor, kind: QuantType, *, packed: bool = True) -> Matrix:
         """A matrix with the values of a weight [N, K] or of a stack [G, N, K], as files hold them."""
         columns = weight.transpose(-1, -2)
-        return cls(Packed(columns) if Packed.packs(columns) else columns.contiguous(), kind)
+        return cls(Packed(columns) if packed and Packed.packs(columns) else columns.contiguous(), kind)
 
     def values(self) -> Tensor:
         """The weight as a plain tensor, inputs first."""
@@ -82,9 +82,14 @@ class Rotation:
         return x
 
 
-def joined(source: TensorSource, names: Sequence[str]) -> Matrix:
-    """Matrices that share an input as one, stacked by output row."""
-    return Matrix.of(*_stacked(source, names))
+def joined(source: TensorSource, names: Sequence[str], *, rounded: bool = False) -> Matrix:
+    """Matrices that share an input as one, stacked by output row.
+
+    `rounded` says that rows made of the product are rounded to a few bits.  Then a difference in the last bit
+    may become a whole step, so such products keep the order of summation that other implementations have.
+    """
+    weight, kind = _stacked(source, names)
+    return Matrix.of(weight, kind, packed=not rounded)
 
 
 def experts(source: TensorSource, names: Sequence[str]) -> list[Matrix]:

@@ -84,9 +84,10 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
         return torch.randn(*shape, generator=generator)
 
     for inner, outer in sorted(_projections(spec)):
-        columns = random(inner, max(1, min(outer, _MOST_VALUES // inner)))
-        product = Packed(columns).times if Packed.packs(columns) else _times(columns)
-        yield Case(f"matmul {inner} to {outer}", product, random(most, inner))
+        columns, rows = random(inner, max(1, min(outer, _MOST_VALUES // inner))), random(most, inner)
+        yield Case(f"matmul {inner} to {outer}", _times(columns), rows)
+        if Packed.packs(columns):
+            yield Case(f"packed matmul {inner} to {outer}", Packed(columns).times, rows)
     for width, count in sorted(_tiles(spec)):
         rows = random(count, width)
         yield Case(f"scores of {count} rows of {width}", _times(rows.t()), random(most, width))
