@@ -84,8 +84,8 @@ def _weigh_window(weight: Tensor, window: Window) -> Tensor:
     if window.before is None:
         return _weigh(weight, window.own)
     if window.before is window.own:  # one query
-        own, before = _weigh(weight * window.shares[0], window.own).split(1)
-        return own.add_(before)
+        both = _weigh(weight * window.shares[0], window.own)
+        return both[:1] + both[1:]
     own, before = (weight * share for share in window.shares.unbind(1))
     return _weigh(own, window.own).add_(_weigh(before, window.before))
 

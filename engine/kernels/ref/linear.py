@@ -35,7 +35,8 @@ class Packed:
 
     def columns(self) -> Tensor:
         """The weight [K, N] again."""
-        return self._weight.to_dense().t()
+        weight: Tensor = self._weight.to_dense()
+        return weight.t()
 
     def times(self, x: Tensor) -> Tensor:
         """Rows `x` [M, K] times the weight: [M, N]."""
