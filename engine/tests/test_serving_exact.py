@@ -86,3 +86,21 @@ def test_a_machine_that_changes_rows_is_told_at_the_start(
     assert ["WARNING"] == [record.levelname for record in caplog.records]
     assert "NOT exact on this machine" in caplog.text
     assert "matmul 64 to 96" in caplog.text
+
+
+def test_requests_that_are_cancelled_at_any_state_give_all_pages_back(small_path: Path) -> None:
+    limits = EngineSettings(threads=1, max_sequences=4, prefill_chunk=20, prefill_chunk_live=5)
+    service = load_service(small_path, Settings(engine=limits))
+    engine = service.engine
+    for number in range(40):
+        asked = Request(f"r{number}", prompt(service, 10 + 7 * (number % 9), 3), 30, DRAWN, reuse=False)
+        events = submit(service, asked)
+        for _ in range(number % 5):
+            if isinstance(events.get(timeout=60), Finished):
+                break
+        engine.cancel(asked.id)
+    engine.close()
+    stats = engine.stats()
+
+    assert (0, 0) == (stats.running, stats.queued)
+    assert 0 == engine._runner._pool.ledger.used  # type: ignore[attr-defined]
