@@ -43,6 +43,7 @@ class Ask:
     reuse: bool = True
     parallel_calls: bool = True
     return_token_ids: bool = False
+    top_logprobs: int | None = None
     new_call_id: Callable[[], str] = call_id
 
 

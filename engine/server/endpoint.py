@@ -197,6 +197,7 @@ def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generati
         stop_ids=service.stop_ids,
         banned_ids=() if ask.plain or ask.tools else (service.markers.dsml,),
         reuse=ask.reuse,
+        top_logprobs=ask.top_logprobs,
         rule=_rule(service, ask, thinking=prompt[-1] == service.markers.think),
     )
     fills = ask.max_tokens is None or ask.max_tokens > room

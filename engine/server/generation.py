@@ -33,11 +33,21 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Probability:
+    """One token's bytes and natural-log probability, and those of the likeliest at its place."""
+
+    text: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
-    """What became visible at once, and the ids whose text is complete with it."""
+    """What became visible at once, the ids whose text is complete with it, and their probabilities if asked."""
 
     pieces: tuple[Output, ...]
     token_ids: tuple[int, ...]
+    probabilities: tuple[Probability, ...] = ()
 
 
 Moment = Admitted | Opened | Chunk
@@ -60,6 +70,8 @@ class Summary:
     reasoning_tokens: int
     context_full: bool
     timings: Timings
+    probabilities: tuple[Probability, ...] = ()
+    last_probabilities: tuple[Probability, ...] = ()
 
     @property
     def completion_tokens(self) -> int:
@@ -84,6 +96,8 @@ class Generation:
     _events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     _token_ids: list[int] = field(default_factory=list)
     _waiting_ids: list[int] = field(default_factory=list)
+    _probabilities: list[Probability] = field(default_factory=list)
+    _carried: int = 0  # probabilities that chunks have carried
     _reasoning: int = 0
 
     def start(self) -> None:
@@ -142,6 +156,8 @@ class Generation:
         token, markers = event.token, self.service.markers
         self._token_ids.append(token)
         self._waiting_ids.append(token)
+        if event.logprob is not None:
+            self._probabilities.append(self._probability(event, event.logprob))
         was_reasoning = self.parser.in_reasoning
         names = {markers.think: THINK, markers.end_think: END_THINK}
         if token in names:
@@ -171,9 +187,19 @@ class Generation:
             reasoning_tokens=self._reasoning,
             context_full=end is End.LENGTH and self.fills_context,
             timings=event.timings,
+            probabilities=tuple(self._probabilities),
+            last_probabilities=tuple(self._probabilities[self._carried :]),
         )
         return chunks
 
+    def _probability(self, event: Generated, logprob: float) -> Probability:
+        text = self.service.tokenizer.token_bytes
+        return Probability(
+            text(event.token), logprob, tuple((text(token), value) for token, value in event.top)
+        )
+
     def _chunk(self, pieces: list[Output]) -> Chunk:
         ids, self._waiting_ids = tuple(self._waiting_ids), []
-        return Chunk(tuple(pieces), ids)
+        probabilities = tuple(self._probabilities[self._carried :])
+        self._carried = len(self._probabilities)
+        return Chunk(tuple(pieces), ids, probabilities)

@@ -18,9 +18,12 @@ from engine.errors import ContextLengthError, EngineError, RequestError
 from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
 from engine.server.dialects.counts import timings, usage
 from engine.server.dialects.dialect import Defaults, Envelope
+from engine.server.dialects.probabilities import logprobs
 from engine.server.fields import Fields
-from engine.server.generation import Chunk, Summary
+from engine.server.generation import Chunk, Probability, Summary
 from engine.server.stream import DONE, KEEPALIVE, data_frame
+
+MAX_TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class OpenAIChat:
             reuse=flag(fields, "cache_prompt", default=True),
             parallel_calls=flag(fields, "parallel_tool_calls", default=True),
             return_token_ids=flag(fields, "return_token_ids", default=False),
+            top_logprobs=_top_logprobs(fields),
         )
 
     def writer(self, _: Mapping[str, object], ask: Ask, envelope: Envelope) -> ChatWriter:
@@ -66,13 +70,18 @@ class OpenAIChat:
         return ChatWriter(ask, envelope)
 
 
+def _top_logprobs(fields: Fields) -> int | None:
+    """How many likely tokens are reported beside each; None for no report at all."""
+    asked = fields.boolean("logprobs")
+    most = fields.integer("top_logprobs", low=0, high=MAX_TOP_LOGPROBS)
+    if most and not asked:
+        raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    return (most or 0) if asked else None
+
+
 def _refuse_unsupported(fields: Fields) -> None:
     if fields.integer("n", low=1) not in (None, 1):
         raise fields.refuse("n", "one answer a request; send the request again for another")
-    if fields.boolean("logprobs"):
-        raise fields.refuse("logprobs", "this server does not report probabilities")
-    if fields.integer("top_logprobs", low=0):
-        raise fields.refuse("top_logprobs", "this server does not report probabilities")
     if fields.members.get("logit_bias"):
         raise fields.refuse("logit_bias", "leave it out")
     if fields.members.get("audio") is not None or "audio" in _modalities(fields):
@@ -101,7 +110,12 @@ class ChatWriter:
             message["reasoning_content"] = summary.reasoning
         if calls:
             message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": summary.end.value}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": message,
+            "logprobs": logprobs(summary.probabilities),
+            "finish_reason": summary.end.value,
+        }
         if self.ask.return_token_ids:
             choice["token_ids"] = list(summary.token_ids)
         counts = {"usage": usage(summary), "timings": timings(summary)}
@@ -120,17 +134,17 @@ class ChatWriter:
         return [self._chunk({"role": "assistant", "content": ""})]
 
     def chunk(self, chunk: Chunk) -> list[bytes]:
-        """One chunk for each delta; the first of them carries the ids."""
+        """One chunk for each delta; the first of them carries the ids and their probabilities."""
         frames = []
-        ids = list(chunk.token_ids)
+        beside = self._with_tokens(chunk.token_ids, chunk.probabilities)
         for delta in deltas(chunk.pieces):
-            frames.append(self._chunk(delta, **self._with_ids(ids)))
-            ids = []
+            frames.append(self._chunk(delta, **beside))
+            beside = self._with_tokens((), ())
         return frames
 
     def finished(self, summary: Summary) -> list[bytes]:
         """The chunk with the reason, then counts if they were asked for."""
-        beside = self._with_ids(list(summary.last_ids))
+        beside = self._with_tokens(summary.last_ids, summary.last_probabilities)
         if not self.ask.include_usage:
             last = self._chunk({}, summary.end.value, beside={"timings": timings(summary)}, **beside)
             return [last, DONE]
@@ -149,8 +163,9 @@ class ChatWriter:
         """A comment."""
         return KEEPALIVE
 
-    def _with_ids(self, ids: list[int]) -> dict[str, Any]:
-        return {"token_ids": ids} if self.ask.return_token_ids else {}
+    def _with_tokens(self, ids: Sequence[int], tokens: Sequence[Probability]) -> dict[str, Any]:
+        found: dict[str, Any] = {"logprobs": logprobs(tokens)}
+        return found | {"token_ids": list(ids)} if self.ask.return_token_ids else found
 
     def _wrap(self, kind: str, **members: Any) -> dict[str, Any]:
         head = {"id": f"chatcmpl-{self.envelope.key}", "object": kind, "created": self.envelope.created}

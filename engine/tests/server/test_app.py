@@ -27,7 +27,7 @@ OUT_OF_BOUNDS: dict[str, tuple[object, ...]] = {
     "n": (0, 2, -1, 10**6, 2**63, True, "1"),
     "seed": (2**64, -(2**63) - 1, 1.5, True, "1"),
     "top_logprobs": (-1, 1, 2**31, True),
-    "logprobs": (True, 1, "yes"),
+    "logprobs": (1, "yes"),
     "stream": (1, "true"),
     "stop": (1, [1], ["x"] * 17, "y" * 1025),
     "stream_options": (True, []),

@@ -252,3 +252,32 @@ def test_an_answer_in_company_equals_the_answer_alone() -> None:
             together = list(pool.map(ask, range(6)))
 
     assert alone == together
+
+
+def test_probabilities_cover_every_token_of_the_answer_whole_and_streamed(thinker: Live) -> None:
+    asked = {"logprobs": True, "top_logprobs": 3, "extra_body": {"return_token_ids": True}}
+    with client(thinker) as connection:
+        create: Any = connection.chat.completions.create
+        choice = create(model="m", messages=ASK, **asked).choices[0]
+    chunks = stream(thinker, **asked)
+    streamed = [
+        token
+        for chunk in chunks
+        for choice in chunk.choices
+        if choice.logprobs
+        for token in choice.logprobs.content
+    ]
+    whole = choice.logprobs.content
+
+    assert len(choice.token_ids) == len(whole)
+    assert [(token.token, token.logprob) for token in whole] == [(t.token, t.logprob) for t in streamed]
+    assert "Let me see.</think>It is 4 🎉 café.".encode() == b"".join(bytes(token.bytes) for token in whole)
+    assert all(3 == len(token.top_logprobs) and token.logprob <= 0 for token in whole)
+    assert all(token.logprob == token.top_logprobs[0].logprob for token in whole), (
+        "greedy takes the likeliest"
+    )
+
+
+def test_likely_tokens_are_not_reported_unasked(thinker: Live) -> None:
+    with client(thinker) as connection, pytest.raises(openai.BadRequestError, match="top_logprobs"):
+        connection.chat.completions.create(model="m", messages=ASK, top_logprobs=3)
