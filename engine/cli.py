@@ -72,7 +72,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-id", dest="server.model_id", metavar="ID", help="name shown to clients")
     parser.add_argument("--max-sequences", dest="engine.max_sequences", metavar="N", help="default: 8")
     parser.add_argument(
-        "--cache-mib", dest="engine.cache_mib", metavar="MIB", help="kept prefixes; default: 256"
+        "--cache-mib",
+        dest="engine.cache_mib",
+        metavar="MIB",
+        help="cached rows of all conversations; default: 1024",
     )
     parser.set_defaults(command=_serve)
 

@@ -33,8 +33,9 @@ class EngineSettings:
     queue_depth: int = 64
     prefill_chunk: int = 1024
     prefill_chunk_live: int = 256
-    cache_mib: int = 256
+    cache_mib: int = 1024
     cache_records: int = 32
+    pin_min_tokens: int = 65536
     kv_storage: str = "packed"
 
 
@@ -84,8 +85,9 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "engine.queue_depth": (0, 100_000),
     "engine.prefill_chunk": (1, 2**20),
     "engine.prefill_chunk_live": (1, 2**20),
-    "engine.cache_mib": (0, 2**20),
+    "engine.cache_mib": (1, 2**20),
     "engine.cache_records": (0, 2**20),
+    "engine.pin_min_tokens": (1, 2**20),
     "server.port": (0, 65535),
     "server.default_temperature": (0, 2),
     "server.default_min_p": (0, 1),

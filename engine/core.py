@@ -5,10 +5,10 @@ Knows nothing of tensors, HTTP or chat; every room may import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,9 @@ class Request:
     `banned_ids` are never drawn; `reuse` = False neither takes nor leaves a cached prefix.
     `rule` says token by token what may follow; it belongs to this request alone.
     `top_logprobs` is how many likely tokens are reported beside each token; None reports none at all.
+    `tenant`: cached prefixes are shared only among requests of one tenant.
+    `pin`: whether what it leaves behind is kept longer than the rest; None leaves that to its length, or to
+    what it continues.
     """
 
     id: str
@@ -74,6 +77,8 @@ class Request:
     reuse: bool = True
     rule: TokenRule | None = field(default=None, compare=False)
     top_logprobs: int | None = None
+    tenant: str = ""
+    pin: bool | None = None
 
 
 class FinishReason(Enum):
@@ -83,6 +88,7 @@ class FinishReason(Enum):
     LENGTH = "length"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    REFUSED = "refused"  # never started: there is no memory for it
 
 
 class CacheKind(Enum):
@@ -115,23 +121,41 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request that starts now, from the first `cached` tokens of record `source` (None: an empty cache).
+    """A request that starts now, from the first `cached` tokens of `source` (None: an empty cache).
 
-    WARM takes the record over and continues at its end; FORK starts at one of its anchors.
+    The source is a record, or by its name a running request.  WARM takes a record over and continues at its
+    end; FORK starts at an anchor, after a copy of the page `copied` (from, to) that is half full there.
+    `anchors` are what it keeps of the source's.
     """
 
     request: Request
     kind: CacheKind
     cached: int = 0
-    source: int | None = None
+    source: int | str | None = None
+    copied: tuple[int, int] | None = None
+    anchors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A kept record that goes, and the bytes it frees: others need its place or serve all that it did."""
+
+    record: int
+    tokens: int
+    nbytes: int
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does, in this order: admit requests, run slices."""
+    """What one step does, in this order: admit requests, forget records, run slices.
+
+    A request may start from a record that goes in the same step.
+    """
 
     admissions: tuple[Admission, ...] = ()
     slices: tuple[Slice, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
 
     @property
     def idle(self) -> bool:
@@ -199,7 +223,7 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of every request; `message` is set when it failed."""
+    """The last event of every request; `message` is set when it failed or was refused."""
 
     reason: FinishReason
     timings: Timings
@@ -208,45 +232,3 @@ class Finished:
 
 Event = Started | Generated | Finished
 EventSink = Callable[[Event], None]
-
-
-class CacheView(Protocol):
-    """State of one sequence, as the runner keeps it."""
-
-    @property
-    def length(self) -> int:
-        """Tokens that are in the state."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes this state occupies."""
-        ...
-
-    def snapshot(self) -> Any:
-        """This state frozen; it has a `length` and the `nbytes` it holds for itself alone."""
-        ...
-
-    def restore(self, snapshot: Any) -> None:
-        """Return to a frozen state, of this or of another sequence."""
-        ...
-
-
-class LogitRows(Protocol):
-    """Anything NumPy can read as an array without a copy: an array, or a tensor in main memory."""
-
-    def __array__(self, dtype: Any = None) -> Any:
-        """The same memory as an array."""
-        ...
-
-
-class ModelRunner(Protocol):
-    """Computes; decides nothing."""
-
-    def new_cache(self) -> CacheView:
-        """An empty state."""
-        ...
-
-    def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> LogitRows:
-        """Advance each state by its tokens; float32 logits of each slice's last token, [B, V]."""
-        ...

@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from engine.cache.view import CacheView, ModelRunner
 from engine.core import (
     Admission,
     CacheKind,
-    CacheView,
     Ended,
     Event,
     EventSink,
+    Eviction,
     Finished,
     FinishReason,
     Logits,
-    ModelRunner,
     Plan,
     Request,
     Slice,
@@ -37,12 +37,13 @@ from engine.core import (
 from engine.errors import CapacityError, ContextLengthError, NotReadyError, NumericsError, RuleError
 from engine.metrics import Metrics
 from engine.sampling import Drawn, draw
+from engine.scheduler.memory import MemoryStats
+from engine.scheduler.records import MAX_ANCHORS, thinned
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
 from engine.tickets import Ticket
 
 log = logging.getLogger("engine.loop")
 T = TypeVar("T")
-MAX_ANCHORS = 16  # in one sequence: a long conversation must not pile up windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class EngineStats:
     running: int
     queued: int
     records: int
-    record_bytes: int
+    memory: MemoryStats
     counters: dict[str, int]
 
 
@@ -64,16 +65,15 @@ class _State:
     anchors: dict[int, Any] = field(default_factory=dict)
 
     def freeze(self) -> None:
-        """Keep the present state as an anchor; the oldest anchor goes when there are too many."""
+        """Keep the present state as an anchor; when there are too many, one goes."""
         self.anchors[self.cache.length] = self.cache.snapshot()
-        if len(self.anchors) > MAX_ANCHORS:
-            del self.anchors[min(self.anchors)]
+        self.anchors = {at: self.anchors[at] for at in thinned(self.anchors, MAX_ANCHORS)}
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all of it; rows that anchors share are counted once."""
+    def own_bytes(self) -> int:
+        """Bytes of all of it besides the pages."""
         frozen: int = sum(snapshot.nbytes for snapshot in self.anchors.values())
-        return self.cache.nbytes + frozen
+        return self.cache.own_bytes + frozen
 
 
 Command = Callable[[], None]
@@ -100,7 +100,8 @@ class Engine:
         self.metrics = Metrics(clock)
         self._runner = runner
         self._clock = clock
-        self._scheduler = Scheduler(limits)
+        self._scheduler = Scheduler(limits, runner.ledger)
+        self._memory = self._scheduler.memory.stats()  # of the last turn: other threads read it
         self._states: dict[str, _State] = {}
         self._kept: dict[int, _State] = {}
         self._tickets: dict[str, Ticket] = {}
@@ -108,7 +109,6 @@ class Engine:
         self._lock = threading.Lock()
         self._open = 0  # requests submitted and not finished; guarded by the lock
         self._closing = False
-        self._kept_bytes = 0
         self._stopped = False
         self._moved = clock()  # when a token was computed or a request ended last, or the first one came
         self._aside = aside or ThreadPoolExecutor(2, thread_name_prefix="rules")
@@ -168,7 +168,7 @@ class Engine:
             running=running,
             queued=max(0, total - running),
             records=len(self._kept),
-            record_bytes=self._kept_bytes,
+            memory=self._memory,
             counters=self.metrics.snapshot(),
         )
 
@@ -187,10 +187,9 @@ class Engine:
     def turn(self, *, wait: bool = False) -> bool:
         """Take in what was asked, then run one step; whether there was nothing to do."""
         self._read_inbox(wait=wait)
-        if self._stopped:
-            return True
-        plan = self._scheduler.plan()
+        plan = Plan() if self._stopped else self._scheduler.plan()
         self._execute(plan)
+        self._memory = self._scheduler.memory.stats()
         return plan.idle
 
     def _run(self) -> None:
@@ -214,7 +213,12 @@ class Engine:
 
     def _accept(self, ticket: Ticket) -> None:
         self._tickets[ticket.request.id] = ticket
-        self._scheduler.submit(ticket.request)
+        try:
+            self._scheduler.submit(ticket.request)
+        except CapacityError as error:
+            self.metrics.add("rejected_live_headroom")
+            self._finish(Ended(ticket.request, FinishReason.REFUSED, message=str(error)))
+            return
         ticket.consult((), self._aside)
 
     def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:
@@ -242,6 +246,7 @@ class Engine:
             state = self._attempt(functools.partial(self._begin, admission), (request_id,))
             if state is not None:
                 self._admit(admission, state)
+        self._forget(plan.evictions)
         slices = tuple(piece for piece in plan.slices if piece.sequence in self._states)
         if not slices:
             return
@@ -273,20 +278,35 @@ class Engine:
             self._drop(sequences[0], FinishReason.FAILED, message)
             return None
         for sequence in sequences:
-            self._states[sequence] = _State(self._runner.new_cache())
             self._scheduler.restart(sequence)
+            self._states[sequence] = self._fresh(sequence)
         return None
 
     def _begin(self, admission: Admission) -> _State:
+        state = self._fresh(admission.request.id)
         if admission.source is None:
-            return _State(self._runner.new_cache())
-        if admission.kind is CacheKind.WARM:
-            self._kept_bytes = self._scheduler.records.nbytes
-            return self._kept.pop(admission.source)
-        source = self._kept[admission.source]
-        cache = self._runner.new_cache()
-        cache.restore(source.anchors[admission.cached])
-        return _State(cache, {at: kept for at, kept in source.anchors.items() if at <= admission.cached})
+            return state
+        if isinstance(admission.source, str):
+            source = self._states[admission.source]
+        elif admission.kind is CacheKind.WARM:
+            source = state = self._kept.pop(admission.source)
+        else:
+            source = self._kept[admission.source]
+        if admission.kind is CacheKind.FORK:
+            state.cache.resume(source.anchors[admission.cached], admission.copied)
+        state.anchors = {at: source.anchors[at] for at in admission.anchors}
+        return state
+
+    def _fresh(self, request_id: str) -> _State:
+        """An empty state over the pages of a running request."""
+        return _State(self._runner.new_cache(self._scheduler.table(request_id)))
+
+    def _forget(self, evictions: tuple[Eviction, ...]) -> None:
+        """Drop the states of records that go."""
+        for gone in evictions:
+            del self._kept[gone.record]
+            self.metrics.add("evictions_pinned" if gone.pinned else "evictions_warm")
+            log.info("event=evicted tokens=%d bytes=%d pinned=%s", gone.tokens, gone.nbytes, gone.pinned)
 
     def _admit(self, admission: Admission, state: _State) -> None:
         request = admission.request
@@ -340,20 +360,16 @@ class Engine:
         ticket = self._tickets.pop(request.id)
         state = self._states.pop(request.id, None)
         if state is not None and request.reuse and ended.computed and ended.reason is not FinishReason.FAILED:
-            self._keep(ended.computed, state)
+            self._kept[self._scheduler.keep(ended, tuple(state.anchors), state.own_bytes)] = state
+            self._forget(self._scheduler.evictions())
+        else:
+            self._scheduler.release(request.id)
         with self._lock:
             self._open -= 1
             self._moved = self._clock()
         timings = ticket.timings(self._clock())
         self.metrics.ended(ended.reason, timings)
         self._tell(ticket, Finished(ended.reason, timings, ended.message))
-
-    def _keep(self, computed: tuple[int, ...], state: _State) -> None:
-        record_id, gone = self._scheduler.records.keep(computed, tuple(state.anchors), state.nbytes)
-        self._kept[record_id] = state
-        for old in gone:
-            del self._kept[old]
-        self._kept_bytes = self._scheduler.records.nbytes
 
     def _tell(self, ticket: Ticket, event: Event) -> None:
         """Hand an event out; RuntimeError means the caller's own loop is gone, so its request is ended."""

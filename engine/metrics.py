@@ -18,6 +18,7 @@ OUTCOMES: Mapping[FinishReason, str] = {
     FinishReason.LENGTH: "completed",
     FinishReason.CANCELLED: "canceled",
     FinishReason.FAILED: "failed",
+    FinishReason.REFUSED: "rejected",
 }
 SURFACES = ("openai_chat", "openai_completion", "anthropic_messages", "openai_responses")
 REJECTIONS = (
@@ -72,6 +73,16 @@ COUNTERS: Mapping[str, Series] = {
     ),
     "tokens_decoded": Series("ds4_tokens_decoded_total", "Tokens of answers."),
     "steps": Series("ds4_steps_total", "Steps of the model."),
+    **_family(
+        "evictions", "ds4_evictions_total", "Kept sequences that yielded.", "tier", ("warm", "pinned")
+    ),
+    **_family(
+        "extensions",
+        "ds4_credit_extensions_total",
+        "Answers that outgrew the memory promised to them.",
+        "result",
+        ("granted", "refused"),
+    ),
     "decode_rows": Series("ds4_decode_rows_total", "Rows of answers over all steps."),
     "decode_steps": Series("ds4_decode_steps_total", "Steps in which at least one answer grew."),
     "spec_drafts": Series("ds4_spec_drafts_total", "Tokens that speculation proposed."),

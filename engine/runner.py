@@ -14,6 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from engine.cache.pages import Ledger, PageTable
 from engine.cache.sequence import SequenceCache, new_pool
 from engine.gguf.file import GGUFFile
 from engine.kernels.ref.rounding import Numerics
@@ -95,9 +96,14 @@ class Runner:
         self._pool = new_pool(self._shapes, cache_bytes)
         self.exactness: Exactness = check_rows(self.spec)
 
-    def new_cache(self) -> SequenceCache:
-        """An empty sequence."""
-        return SequenceCache(self._shapes, self._pool)
+    @property
+    def ledger(self) -> Ledger:
+        """The pages that all sequences share."""
+        return self._pool.ledger
+
+    def new_cache(self, table: PageTable | None = None) -> SequenceCache:
+        """An empty sequence, over the pages of a table or over pages of its own."""
+        return SequenceCache(self._shapes, self._pool, table)
 
     @torch.inference_mode()
     def step(self, slices: Sequence[Slice]) -> Tensor:

@@ -20,14 +20,17 @@ BLANK = 0  # a page of zeros that belongs to nobody: what tables are filled up w
 class Ledger:
     """The holders of each page of a pool; `page_bytes` are those of all layers together.
 
+    `state_bytes` is the most that a sequence, live or frozen, holds besides its pages.
+
     Pages are taken when they are needed, never before, and the last one released is the next one taken, so
     that memory which was never needed is never touched.
     """
 
-    def __init__(self, *, pages: int, page_tokens: int, page_bytes: int) -> None:
+    def __init__(self, *, pages: int, page_tokens: int, page_bytes: int, state_bytes: int = 0) -> None:
         self.pages = pages
         self.page_tokens = page_tokens
         self.page_bytes = page_bytes
+        self.state_bytes = state_bytes
         self._holders = array("l", bytes(array("l").itemsize))  # by page; the blank page has none
         self._released: list[int] = []
 
@@ -110,15 +113,12 @@ class PageTable:
         self.pages += fresh
         return fresh
 
-    def share(self, tokens: int) -> tuple[PageTable, tuple[int, int] | None]:
-        """A table of the same first tokens, and the page to copy (from, to) if the last one is half full."""
-        whole, rest = divmod(tokens, self.ledger.page_tokens)
+    def share(self, pages: int) -> PageTable:
+        """A table of the same first pages, which must be full: nobody writes into a shared page."""
         twin = PageTable(self.ledger)
-        if rest:
-            twin.grow(1)  # before anything is shared: it may fail
-        self.ledger.share(self.pages[:whole])
-        twin.pages[:0] = self.pages[:whole]
-        return twin, (self.pages[whole], twin.pages[whole]) if rest else None
+        self.ledger.share(self.pages[:pages])
+        twin.pages += self.pages[:pages]
+        return twin
 
     def close(self) -> None:
         """Give all pages back; the table is empty then."""

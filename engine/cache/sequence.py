@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.frontier import Frontier, Frozen
+from engine.cache.pages import PageTable
 from engine.cache.store import Pages, Pool, Rows, Slab, StreamShape
 
 
@@ -79,15 +80,14 @@ class Snapshot:
         """Bytes that this snapshot holds for itself alone: windows and frontiers."""
         return sum(layer.nbytes for layer in self.layers)
 
-    def within(self, pages: Pages) -> Snapshot:
-        """The same state over the pages of another sequence with the same first `length` tokens."""
-        return Snapshot(self.length, self.layers, pages)
-
 
 def new_pool(shapes: Sequence[LayerShape], budget: int) -> Pool:
     """The pages of all sequences of a model, `budget` bytes together; a page is a whole number of windows."""
     streams = [stream for shape in shapes for stream in shape.streams()]
-    return Pool(streams, window=math.lcm(*(shape.window for shape in shapes)), budget=budget)
+    rings = sum(shape.window * shape.width * shape.dtype.itemsize for shape in shapes)
+    frontiers = sum(4 * (1 + stream.overlap) * stream.ratio * stream.collected for stream in streams)
+    window = math.lcm(*(shape.window for shape in shapes))
+    return Pool(streams, window=window, budget=budget, state_bytes=rings + frontiers)
 
 
 class SequenceCache:
@@ -95,10 +95,11 @@ class SequenceCache:
 
     __slots__ = ("_pool", "_shapes", "layers", "length", "pages")
 
-    def __init__(self, shapes: Sequence[LayerShape], pool: Pool) -> None:
+    def __init__(self, shapes: Sequence[LayerShape], pool: Pool, table: PageTable | None = None) -> None:
+        """Over a page table that somebody else looks after, or over one of its own."""
         self._shapes, self._pool = shapes, pool
         self.length = 0
-        self.pages = Pages(pool)
+        self.pages = Pages(pool, table or PageTable(pool.ledger))
         self.layers = tuple(_empty(shape, slabs, self.pages) for shape, slabs in self._by_layer())
 
     @property
@@ -119,10 +120,6 @@ class SequenceCache:
         """Take the pages for `tokens` tokens in all; raises CapacityError, and takes none, if they lack."""
         self.pages.grow(tokens)
 
-    def close(self) -> None:
-        """Give the pages back; the state cannot be used any more."""
-        self.pages.table.close()
-
     def clone(self) -> SequenceCache:
         """An independent sequence with the same past."""
         twin = SequenceCache(self._shapes, self._pool)
@@ -142,8 +139,20 @@ class SequenceCache:
 
         Takes at most one page, for a copy of a half-filled one; raises CapacityError when there is none.
         """
-        self.pages = snapshot.pages.share(snapshot.length)
-        self.length = snapshot.length
+        self._continue(snapshot, snapshot.pages.share(snapshot.length))
+
+    def resume(self, snapshot: Snapshot, copied: tuple[int, int] | None) -> None:
+        """Begin where another sequence was frozen, over the given table, which shares its full pages.
+
+        `copied`: the page that was half full there, and this sequence's own page for it.
+        """
+        if copied is not None:
+            self._pool.copy(*copied)
+        filled = -(-snapshot.length // self._pool.ledger.page_tokens)
+        self._continue(snapshot, Pages(self._pool, self.pages.table, filled=filled))
+
+    def _continue(self, snapshot: Snapshot, pages: Pages) -> None:
+        self.pages, self.length = pages, snapshot.length
         self.layers = tuple(
             _thawed(shape, slabs, self.pages, frozen, self.length)
             for (shape, slabs), frozen in zip(self._by_layer(), snapshot.layers, strict=True)

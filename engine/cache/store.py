@@ -52,11 +52,15 @@ class Slab:
 class Pool:
     """The slabs of all streams, `budget` bytes together, and the ledger of their pages."""
 
-    def __init__(self, streams: Sequence[StreamShape], *, window: int, budget: int) -> None:
+    def __init__(
+        self, streams: Sequence[StreamShape], *, window: int, budget: int, state_bytes: int = 0
+    ) -> None:
         page_tokens = math.lcm(window, *(shape.ratio for shape in streams))
         page_bytes = sum(page_tokens // shape.ratio * shape.row_bytes for shape in streams)
         pages = budget // max(1, page_bytes)
-        self.ledger = Ledger(pages=pages, page_tokens=page_tokens, page_bytes=page_bytes)
+        self.ledger = Ledger(
+            pages=pages, page_tokens=page_tokens, page_bytes=page_bytes, state_bytes=state_bytes
+        )
         self.slabs = [Slab.reserve(shape, pages=pages + 1, page_tokens=page_tokens) for shape in streams]
 
     def clear(self, pages: Sequence[int]) -> None:
@@ -72,23 +76,30 @@ class Pool:
 
 
 class Pages:
-    """The page table of one sequence, as kernels read it: page numbers by position, then blank pages."""
+    """The page table of one sequence, as kernels read it: page numbers by position, then blank pages.
 
-    __slots__ = ("index", "pool", "table")
+    The table may grow beside it; `grow` brings the index up to date.
+    """
 
-    def __init__(self, pool: Pool, table: PageTable | None = None) -> None:
+    __slots__ = ("_known", "index", "pool", "table")
+
+    def __init__(self, pool: Pool, table: PageTable, *, filled: int = 0) -> None:
+        """The first `filled` pages of the table hold rows already; new ones are cleared."""
         self.pool = pool
-        self.table = table or PageTable(pool.ledger)
-        self.index = torch.tensor(self.table.pages or [BLANK])
+        self.table = table
+        self.index = torch.tensor([*table.pages[:filled], BLANK])
+        self._known = filled
 
     def grow(self, tokens: int) -> None:
         """Make room for `tokens` tokens; raises CapacityError when the pool has no page left."""
-        start = len(self.table.pages)
-        fresh = self.table.grow(tokens)
+        if self.table.needs(tokens):
+            self.table.grow(tokens)
+        fresh = self.table.pages[self._known :]
         if fresh:
             self.pool.clear(fresh)
-            self.cover(start + len(fresh))
-            self.index[start : start + len(fresh)] = torch.tensor(fresh)
+            self.cover(len(self.table.pages))
+            self.index[self._known : len(self.table.pages)] = torch.tensor(fresh)
+            self._known = len(self.table.pages)
 
     def cover(self, count: int) -> None:
         """Fill the index up to at least `count` pages."""
@@ -98,11 +109,13 @@ class Pages:
             self.index = longer
 
     def share(self, tokens: int) -> Pages:
-        """The pages of the same first `tokens` tokens for another sequence."""
-        table, copied = self.table.share(tokens)
-        if copied is not None:
-            self.pool.copy(*copied)
-        return Pages(self.pool, table)
+        """The pages of the same first `tokens` tokens for another sequence, the half-filled one as a copy."""
+        whole, rest = divmod(tokens, self.pool.ledger.page_tokens)
+        table = self.table.share(whole)
+        if rest:
+            table.grow(tokens)
+            self.pool.copy(self.table.pages[whole], table.pages[whole])
+        return Pages(self.pool, table, filled=len(table.pages))
 
 
 class Rows:

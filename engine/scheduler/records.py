@@ -1,42 +1,93 @@
-"""The ledger of finished sequences whose state is kept for the next request.
+"""The finished sequences whose state is kept: which prompt may continue which, and which of them goes first.
 
-Owns which prompt may continue which record and which record goes first when room is short.
-Knows ids and byte counts only; the states themselves lie with the engine loop.  No torch.
+Knows ids, positions and page tables; the states themselves lie with the engine loop.  No torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, ValuesView
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.cache.pages import PageTable
+
+Ids = NDArray[np.int32]
+MAX_ANCHORS = 16  # in one sequence: a long conversation must not pile up windows
+
+
+def common_prefix(one: Ids, other: Ids) -> int:
+    """How many leading ids are the same."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length
+
+
+def best_place(prompt: Ids, tokens: Ids, places: Iterable[int]) -> int:
+    """The last of some positions in `tokens` up to which a prompt is the same; 0 for none.
+
+    At least one token of the prompt is left to compute, because logits are never kept.
+    """
+    shared = min(common_prefix(prompt, tokens), len(prompt) - 1)
+    return max((place for place in places if place <= shared), default=0)
+
+
+def thinned(places: Collection[int], most: int) -> list[int]:
+    """At most so many positions, in order: of those too close together the ones with the least gap go.
+
+    The newest two stay: the end of the last prompt, and the one before it.
+    """
+    kept = sorted(places)
+    while len(kept) > most:
+        gaps = [after - before for before, after in zip([0, *kept], kept[1:-1], strict=False)]
+        kept.pop(gaps.index(min(gaps)) if len(kept) > 2 else 0)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A kept sequence: its ids, the positions inside it one can start from, and when it was last used."""
+    """A kept sequence: whose it is, its ids, the positions one can start from, and what it holds.
+
+    `anchors` are positions inside it; its end is one too.  `own_bytes` is what it holds besides its pages.
+    """
 
     id: int
-    tokens: tuple[int, ...]
+    tenant: str
+    tokens: Ids
     anchors: tuple[int, ...]
-    nbytes: int
-    used: int
+    table: PageTable
+    own_bytes: int
+    wish: bool | None  # whether a client asked to pin it, or not to
+    pinned: bool
+    used: int = 0
 
-    def matches(self, prompt: tuple[int, ...], position: int) -> bool:
-        """The first `position` ids are the prompt's, and at least one prompt token is left to compute."""
-        return position < len(prompt) and self.tokens[:position] == prompt[:position]
+    @property
+    def places(self) -> tuple[int, ...]:
+        """All positions one can start from."""
+        return (*self.anchors, len(self.tokens))
 
-    def best(self, prompt: tuple[int, ...]) -> int:
-        """The last position this record can serve for a prompt; 0 for none."""
-        for position in sorted({*self.anchors, len(self.tokens)}, reverse=True):
-            if self.matches(prompt, position):
-                return position
-        return 0
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its pages, shared ones too, and of the rest."""
+        return len(self.table.pages) * self.table.ledger.page_bytes + self.own_bytes
+
+    def freed(self) -> int:
+        """Bytes that come free when it goes: pages that nobody else holds, and the rest."""
+        ledger = self.table.ledger
+        alone = sum(ledger.holders(page) == 1 for page in self.table.pages)
+        return alone * ledger.page_bytes + self.own_bytes
 
 
 class Records:
-    """Kept sequences within two limits: their number and their bytes; least recently used go first."""
+    """Kept sequences, at most `max_count`; least recently used go first, pinned ones last.
 
-    def __init__(self, *, max_count: int, max_bytes: int) -> None:
+    Pinned records hold at most `max_pinned_bytes`; beyond that the least recently used one is pinned no more.
+    """
+
+    def __init__(self, *, max_count: int, max_pinned_bytes: int) -> None:
         self._max_count = max_count
-        self._max_bytes = max_bytes
+        self._max_pinned_bytes = max_pinned_bytes
         self._records: dict[int, Record] = {}
         self._ids = 0
         self._clock = 0
@@ -44,15 +95,32 @@ class Records:
     def __len__(self) -> int:
         return len(self._records)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all kept sequences."""
-        return sum(record.nbytes for record in self._records.values())
+    def values(self) -> ValuesView[Record]:
+        """All records."""
+        return self._records.values()
 
-    def find(self, prompt: tuple[int, ...]) -> tuple[Record, int] | None:
+    def get(self, record_id: int) -> Record:
+        """One of them."""
+        return self._records[record_id]
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that all records hold besides their pages."""
+        return sum(record.own_bytes for record in self._records.values())
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of the pinned records."""
+        return sum(record.nbytes for record in self._records.values() if record.pinned)
+
+    def find(self, tenant: str, prompt: Ids) -> tuple[Record, int] | None:
         """The record and position that save most of this prompt, marked as used; the newest on ties."""
         found = max(
-            ((record.best(prompt), record.used, record.id) for record in self._records.values()),
+            (
+                (best_place(prompt, record.tokens, record.places), record.used, record.id)
+                for record in self._records.values()
+                if record.tenant == tenant
+            ),
             default=(0, 0, 0),
         )
         position, _, record_id = found
@@ -63,43 +131,65 @@ class Records:
         return record, position
 
     def take(self, record_id: int) -> Record:
-        """Remove a record because a running sequence continues it in place."""
+        """Remove a record; its pages stay held."""
         return self._records.pop(record_id)
 
-    def keep(self, tokens: tuple[int, ...], anchors: tuple[int, ...], nbytes: int) -> tuple[int, list[int]]:
-        """Add a finished sequence; returns its id and the ids of all records that had to go.
+    def keep(self, record: Record) -> tuple[Record, list[Record]]:
+        """Add a finished sequence; the record with its number, and all that have to go for it.
 
-        The new record is itself among them when it alone exceeds the limits.
+        Those are the ones it replaces, and what is too many: it is itself among them if none is to be kept.
         """
         self._clock += 1
         self._ids += 1
-        record = Record(self._ids, tokens, anchors, nbytes, self._clock)
-        gone = [old.id for old in self._records.values() if _superseded(old, record)]
-        for record_id in gone:
-            del self._records[record_id]
+        record = replace(record, id=self._ids, used=self._clock)
+        gone = [old for old in self._records.values() if _superseded(old, record)]
         self._records[record.id] = record
-        return record.id, gone + self._evict()
+        for old in gone:
+            del self._records[old.id]
+        while len(self._records) > self._max_count:
+            gone.append(self.take(self._order()[0].id))
+        self._unpin()
+        return record, gone
+
+    def yields(self, nbytes: int, *, spared: int | None = None) -> Record | None:
+        """Remove the record that goes first for `nbytes`; None when there is none but the spared one.
+
+        Of its class, the smallest that is enough by itself goes instead of the oldest.
+        """
+        order = [record for record in self._order() if record.id != spared]
+        if not order:
+            return None
+        peers = [record for record in order if record.pinned == order[0].pinned]
+        enough = [(freed, record.used, record.id) for record in peers if (freed := record.freed()) >= nbytes]
+        return self.take(min(enough)[2] if enough else order[0].id)
 
     def check(self) -> None:
         """Raise AssertionError when the limits do not hold."""
         assert len(self._records) <= self._max_count, (len(self._records), self._max_count)
-        assert self.nbytes <= self._max_bytes, (self.nbytes, self._max_bytes)
+        pinned = [record for record in self._records.values() if record.pinned]
+        assert self.pinned_bytes <= self._max_pinned_bytes or not pinned, self.pinned_bytes
+        for record in self._records.values():
+            assert record.table.needs(len(record.tokens)) == 0, record.id
+            assert all(0 < place <= len(record.tokens) for place in record.places), record.anchors
 
-    def _evict(self) -> list[int]:
-        gone = []
-        total = self.nbytes
-        for record in sorted(self._records.values(), key=lambda record: record.used):
-            if len(self._records) <= self._max_count and total <= self._max_bytes:
-                break
-            del self._records[record.id]
-            total -= record.nbytes
-            gone.append(record.id)
-        return gone
+    def _order(self) -> list[Record]:
+        """Who goes first; of equally old ones the shorter."""
+        return sorted(
+            self._records.values(), key=lambda record: (record.pinned, record.used, len(record.tokens))
+        )
+
+    def _unpin(self) -> None:
+        """Take the oldest pins away while the pinned ones hold too much."""
+        for record in self._order():
+            if self.pinned_bytes <= self._max_pinned_bytes:
+                return
+            if record.pinned:
+                self._records[record.id] = replace(record, pinned=False)
 
 
 def _superseded(old: Record, new: Record) -> bool:
     """Everything the old record could serve, the new one serves too."""
     length = len(old.tokens)
-    if length > len(new.tokens) or new.tokens[:length] != old.tokens:
+    if old.tenant != new.tenant or common_prefix(old.tokens, new.tokens) < length:
         return False
-    return {*old.anchors, length} <= {*new.anchors, len(new.tokens)}
+    return set(old.places) <= set(new.places) and old.pinned <= new.pinned

@@ -6,20 +6,24 @@ Pure: no tensor, no thread, no clock; the same calls give the same plans.  No to
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from engine.cache.pages import Ledger, PageTable
 from engine.core import (
     Admission,
-    CacheKind,
     Committed,
     Ended,
+    Eviction,
     FinishReason,
     Plan,
     Request,
     Slice,
 )
 from engine.errors import CapacityError, ContextLengthError
-from engine.scheduler.records import Records
+from engine.scheduler.memory import Memory, MemoryLimits, Running
 from engine.scheduler.sequence import Sequence
 
 
@@ -27,7 +31,8 @@ from engine.scheduler.sequence import Sequence
 class SchedulerLimits:
     """Bounds of the scheduler; chunks and grid in tokens.
 
-    `prefill_chunk` holds while nothing decodes, `prefill_chunk_live` while something does.
+    `prefill_chunk` holds while nothing decodes, `prefill_chunk_live` while something does.  `tranche` is what
+    of an answer has its memory promised at once, `pin_from` the length from which a record is pinned.
     """
 
     context: int
@@ -37,15 +42,24 @@ class SchedulerLimits:
     prefill_chunk_live: int = 256
     anchor_every: int = 4096
     max_records: int = 32
-    max_record_bytes: int = 256 * 2**20
+    tranche: int = 32768
+    pin_from: int = 65536
 
 
 class Scheduler:
-    """Queue, running sequences and kept records of one engine."""
+    """Queue, running sequences and kept records of one engine, and the pages that they hold."""
 
-    def __init__(self, limits: SchedulerLimits) -> None:
+    def __init__(self, limits: SchedulerLimits, ledger: Ledger) -> None:
         self.limits = limits
-        self.records = Records(max_count=limits.max_records, max_bytes=limits.max_record_bytes)
+        self.memory = Memory(
+            ledger,
+            MemoryLimits(
+                max_records=limits.max_records,
+                tranche=limits.tranche,
+                pin_from=limits.pin_from,
+                anchor_every=limits.anchor_every,
+            ),
+        )
         self._queue: deque[Request] = deque()
         self._running: dict[str, Sequence] = {}
         self._ticks = 0
@@ -61,15 +75,22 @@ class Scheduler:
         return len(self._running)
 
     def submit(self, request: Request) -> None:
-        """Queue a request; raises CapacityError (queue full) or ContextLengthError (prompt too long)."""
+        """Queue a request.
+
+        Raises CapacityError (queue full, or no memory whatever yields) or ContextLengthError (too long).
+        """
         if len(request.prompt) >= self.limits.context:
             raise ContextLengthError(prompt_tokens=len(request.prompt), context_tokens=self.limits.context)
         if self.queued >= self.limits.queue_depth and self.running >= self.limits.max_sequences:
             raise CapacityError(f"{self.queued} requests wait already, which is the limit; try again soon")
+        self.memory.reserve(request)
         self._queue.append(request)
 
     def drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> Ended | None:
-        """End a request now, running or waiting; None when it is unknown or already over."""
+        """End a request now, running or waiting; None when it is unknown or already over.
+
+        `keep` or `release` must follow for its pages.
+        """
         sequence = self._running.pop(request_id, None)
         if sequence is not None:
             return _ended(sequence, reason, message)
@@ -79,20 +100,44 @@ class Scheduler:
                 return Ended(request, reason, message=message)
         return None
 
+    def keep(self, ended: Ended, anchors: tuple[int, ...], own_bytes: int) -> int:
+        """Make a record of an ended request's state; its number.  It may be among the next evictions."""
+        return self.memory.keep(ended.request.id, ended.computed, anchors, own_bytes)
+
+    def release(self, request_id: str) -> None:
+        """Give the pages of an ended request back."""
+        self.memory.release(request_id)
+
     def plan(self) -> Plan:
         """The next step; idle when there is nothing to do."""
         self._ticks += 1
-        return Plan(tuple(self._admit()), tuple(self._slices()))
+        admissions, slices = tuple(self._admit()), tuple(self._slices())
+        for piece in slices:
+            self.memory.grow(piece.sequence, piece.stop)
+        return Plan(admissions, slices, self.evictions())
+
+    def evictions(self) -> tuple[Eviction, ...]:
+        """Records that went since this was asked last; `plan` asks too."""
+        return self.memory.evicted()
 
     def commit(self, done: Slice, tokens: tuple[int, ...]) -> Committed:
         """Take in a computed slice and the ids that follow it, if any; the request's end when it is over."""
-        progress = self._running[done.sequence].advance(done, tokens)
-        ended = None if progress.reason is None else self.drop(done.sequence, progress.reason)
+        sequence = self._running[done.sequence]
+        progress = sequence.advance(done, tokens)
+        reason = progress.reason
+        if reason is None and not self.memory.extend(done.sequence, len(sequence.tokens)):
+            reason = FinishReason.LENGTH  # others need the memory
+        ended = None if reason is None else self.drop(done.sequence, reason)
         return Committed(progress.tokens, ended)
 
     def restart(self, sequence: str) -> None:
-        """Compute a request again from its first token, in steps of its own."""
+        """Compute a request again from its first token, in steps of its own and pages of its own."""
         self._running[sequence].restart()
+        self.memory.restart(sequence)
+
+    def table(self, request_id: str) -> PageTable:
+        """The pages of a running request."""
+        return self.memory.table(request_id)
 
     def tokens(self, piece: Slice) -> list[int]:
         """The ids of a slice."""
@@ -100,7 +145,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise AssertionError when an invariant does not hold."""
-        self.records.check()
+        self.memory.check()
         assert self.running <= self.limits.max_sequences, self.running
         for sequence in self._running.values():
             assert 0 <= sequence.computed <= len(sequence.tokens), sequence
@@ -110,28 +155,29 @@ class Scheduler:
     def _admit(self) -> list[Admission]:
         admissions = []
         while self._queue and self.running < self.limits.max_sequences:
-            admission = self._source(self._queue.popleft())
-            admissions.append(admission)
+            admissions.append(self._start(self._queue.popleft()))
         return admissions
 
-    def _source(self, request: Request) -> Admission:
-        """Start one request from the record that saves most of its prompt."""
-        found = self.records.find(request.prompt) if request.reuse else None
-        admission = Admission(request, CacheKind.COLD)
-        if found is not None:
-            record, cached = found
-            kind = CacheKind.WARM if cached == len(record.tokens) else CacheKind.FORK
-            if kind is CacheKind.WARM:
-                self.records.take(record.id)
-            admission = Admission(request, kind, cached, record.id)
+    def _start(self, request: Request) -> Admission:
+        """Start one request where most of its prompt is saved."""
+        source = self.memory.source(request, self._others())
+        start = self.memory.start(request, source)
         self._running[request.id] = Sequence(
             request,
-            computed=admission.cached,
+            computed=source.cached,
             anchor_every=self.limits.anchor_every,
             budget=min(request.max_tokens, self.limits.context - len(request.prompt)),
             served=self._ticks - 1,  # behind everybody who waits longer
+            anchors=list(start.anchors),
         )
-        return admission
+        return Admission(request, source.kind, source.cached, source.origin, start.copied, start.anchors)
+
+    def _others(self) -> Iterator[Running]:
+        """Running requests that another may start from."""
+        for sequence in self._running.values():
+            if sequence.anchors and sequence.request.reuse:
+                tokens = np.asarray(sequence.request.prompt, np.int32)
+                yield Running(sequence.request.id, sequence.request.tenant, tokens, tuple(sequence.anchors))
 
     def _slices(self) -> list[Slice]:
         """One token of every decoding sequence and one prefill chunk; a lone sequence runs by itself."""

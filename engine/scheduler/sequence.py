@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.core import FinishReason, Request, Slice
+from engine.scheduler.records import MAX_ANCHORS, thinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Sequence:
     tokens: list[int] = field(init=False)
     alone: bool = False
     failures: int = 0
+    anchors: list[int] = field(default_factory=list)  # kept positions
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
@@ -63,6 +65,8 @@ class Sequence:
     def advance(self, done: Slice, tokens: tuple[int, ...]) -> Progress:
         """Record that a slice was computed and what came of it."""
         self.computed = done.stop
+        if done.anchors:
+            self.anchors = thinned([*self.anchors, done.stop], MAX_ANCHORS)
         if tokens and self.failures == 1:
             self.alone = False  # it went on by itself, so it was not the cause
         room = self.budget - self.generated
@@ -77,6 +81,7 @@ class Sequence:
     def restart(self) -> None:
         """Forget the cache and share no step for now, because a step it was part of failed."""
         self.computed = 0
+        self.anchors = []
         self.failures += 1
         self.alone = True
 

@@ -25,11 +25,10 @@ def gauges(service: Service, traffic: Traffic, *, uptime_s: float) -> list[tuple
         (Series("ds4_banks_live", "Sequences that run."), stats.running),
         (Series("ds4_banks_total", "Sequences that can run at once."), limits.max_sequences),
         (Series("ds4_warm_records", "Kept sequences."), stats.records),
-        (Series("ds4_kv_bytes", "Cache memory by use.", "kind", "warm"), stats.record_bytes),
-        (Series("ds4_kv_bytes", "Cache memory by use.", "kind", "budget"), limits.max_record_bytes),
-        (
-            Series("ds4_kv_bytes", "Cache memory by use.", "kind", "free"),
-            max(0, limits.max_record_bytes - stats.record_bytes),
+        (Series("ds4_pinned_records", "Kept sequences that yield last."), stats.memory.pinned_records),
+        *(
+            (Series("ds4_kv_bytes", "Cache memory by use.", "kind", kind), value)
+            for kind, value in stats.memory.by_kind().items()
         ),
     ]
 

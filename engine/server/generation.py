@@ -169,6 +169,8 @@ class Generation:
         return pieces
 
     def _finish(self, event: Finished) -> list[Chunk]:
+        if event.reason is FinishReason.REFUSED:
+            raise CapacityError(event.message or "no memory for this request now", retry_after_s=5)
         if event.reason is FinishReason.FAILED:
             raise EngineError(event.message or "the engine failed on this request")
         if self._slow:

@@ -10,11 +10,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from engine.cache.view import ModelRunner
 from engine.chat.markers import Markers
 from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes
 from engine.config import EngineSettings, Settings
-from engine.core import ModelRunner
 from engine.gguf.file import GGUFFile
 from engine.kernels.rows import Storage
 from engine.loop import Engine
@@ -37,7 +37,7 @@ def load_service(path: Path, settings: Settings) -> Service:
     tokenizer = Tokenizer.from_gguf(file)
     threads = Threads(1, settings.engine.threads) if settings.engine.threads else None
     storage: Storage = "wide" if settings.engine.kv_storage == "wide" else "packed"
-    runner = Runner(file, storage=storage, threads=threads)
+    runner = Runner(file, storage=storage, cache_bytes=settings.engine.cache_mib * 2**20, threads=threads)
     if not runner.exactness.holds:
         log.warning("event=not_exact message=%s", runner.exactness.describe())
     context = min(settings.engine.context or runner.spec.context_length, runner.spec.context_length)
@@ -73,7 +73,7 @@ def limits(settings: EngineSettings, *, context: int) -> SchedulerLimits:
         prefill_chunk=settings.prefill_chunk,
         prefill_chunk_live=settings.prefill_chunk_live,
         max_records=settings.cache_records,
-        max_record_bytes=settings.cache_mib * 2**20,
+        pin_from=settings.pin_min_tokens,
     )
 
 

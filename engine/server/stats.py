@@ -67,8 +67,13 @@ class StatsEndpoint:
                 "tok_per_step": round(rates.tok_per_step, 2),
                 "batch_mean": round(rates.batch_mean, 2),
             },
-            "banks": {"live": stats.running, "most_live": limits.max_sequences, "warm": stats.records},
-            "memory": {"kept_bytes": stats.record_bytes, "kept_bytes_most": limits.max_record_bytes},
+            "banks": {
+                "live": stats.running,
+                "most_live": limits.max_sequences,
+                "warm": stats.records,
+                "pinned": stats.memory.pinned_records,
+            },
+            "memory": {f"{kind}_bytes": value for kind, value in stats.memory.by_kind().items()},
             "cache": {
                 **{key: n for key, n in count.items() if key.startswith("admits_") and n},
                 "hit_ratio": round(cached / max(1, cached + computed), 4),

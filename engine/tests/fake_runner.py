@@ -12,51 +12,56 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.cache.pages import Ledger, PageTable
 from engine.core import Logits
+from engine.tests.fake_pages import TokenPages, ledger
 
 NextToken = Callable[[tuple[int, ...]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class FakeSnapshot:
-    """A frozen token list."""
+    """A frozen length: the tokens lie in pages."""
 
-    tokens: tuple[int, ...]
-
-    @property
-    def length(self) -> int:
-        """Tokens in it."""
-        return len(self.tokens)
+    length: int
 
     @property
     def nbytes(self) -> int:
         """A pretended size."""
-        return 100
+        return 10
 
 
 @dataclass(slots=True)
 class FakeCache:
     """A state that is just the tokens it has seen."""
 
-    tokens: list[int] = field(default_factory=list)
+    pages: TokenPages
+    table: PageTable
+    length: int = 0
 
     @property
-    def length(self) -> int:
-        """Tokens in it."""
-        return len(self.tokens)
-
-    @property
-    def nbytes(self) -> int:
+    def own_bytes(self) -> int:
         """A pretended size."""
-        return 10 * len(self.tokens)
+        return 10
+
+    @property
+    def tokens(self) -> list[int]:
+        """Everything seen."""
+        return self.pages.read(self.table, self.length)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """See more."""
+        self.pages.write(self.table, self.length, tokens)
+        self.length += len(tokens)
 
     def snapshot(self) -> FakeSnapshot:
         """Freeze."""
-        return FakeSnapshot(tuple(self.tokens))
+        return FakeSnapshot(self.length)
 
-    def restore(self, snapshot: FakeSnapshot) -> None:
-        """Return to a frozen state."""
-        self.tokens = list(snapshot.tokens)
+    def resume(self, snapshot: FakeSnapshot, copied: tuple[int, int] | None) -> None:
+        """Begin at a frozen place."""
+        self.pages.copy(copied)
+        self.length = snapshot.length
 
 
 @dataclass(slots=True)
@@ -67,21 +72,26 @@ class FakeRunner:
     next_token: NextToken | None = None
     before_step: Callable[[list[list[int]]], object] | None = None
     steps: list[list[int]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=ledger)
+    _pages: TokenPages = field(init=False)
 
-    def new_cache(self) -> FakeCache:
+    def __post_init__(self) -> None:
+        self._pages = TokenPages(self.ledger)
+
+    def new_cache(self, table: PageTable) -> FakeCache:
         """Nothing seen yet."""
-        return FakeCache()
+        return FakeCache(self._pages, table)
 
     def step(self, slices: Sequence[tuple[FakeCache, Sequence[int]]]) -> Logits:
         """Advance all states; [B, V]."""
         assert len({id(cache) for cache, _ in slices}) == len(slices), "one state twice in a step"
         self.steps.append([len(tokens) for _, tokens in slices])
-        slices[0][0].tokens.extend(slices[0][1])  # a failing step leaves a state half advanced
+        slices[0][0].extend(slices[0][1])  # a failing step leaves a state half advanced
         if self.before_step is not None:
             self.before_step([list(tokens) for _, tokens in slices])
         for cache, tokens in slices[1:]:
             assert tokens
-            cache.tokens.extend(tokens)
+            cache.extend(tokens)
         return np.stack([self.logits(tuple(cache.tokens)) for cache, _ in slices])
 
     def logits(self, tokens: tuple[int, ...]) -> Logits:

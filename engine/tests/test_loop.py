@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from engine.core import (
 from engine.errors import CapacityError, ContextLengthError, NotReadyError, RuleError
 from engine.loop import Engine
 from engine.scheduler.scheduler import SchedulerLimits
+from engine.tests.fake_pages import ledger
 from engine.tests.fake_runner import FakeRunner
 
 VOCAB = 50
@@ -169,7 +170,7 @@ def test_a_sequence_that_is_continued_is_no_kept_one_meanwhile() -> None:
         second.wait_for_token()
         stats = engine.stats()
 
-    assert (0, 0) == (stats.records, stats.record_bytes)
+    assert (0, 0) == (stats.records, stats.memory.warm)
 
 
 def test_a_common_head_is_reused_from_the_grid() -> None:
@@ -200,15 +201,92 @@ def test_a_request_without_reuse_neither_takes_nor_leaves_a_prefix() -> None:
     )
 
 
-def test_kept_sequences_stay_within_the_byte_limit() -> None:
-    limits = SchedulerLimits(context=400, max_record_bytes=2000, max_records=100)
-    with running(FakeRunner(VOCAB), limits) as engine:
+def test_kept_sequences_yield_to_new_ones_when_memory_is_short() -> None:
+    runner = FakeRunner(VOCAB, ledger=ledger(pages=40))
+    limits = SchedulerLimits(context=400, max_records=100)
+    with running(runner, limits) as engine:
         for first in range(8):
             complete(engine, request(f"r{first}", prompt(60, first)))
         stats = engine.stats()
 
-    assert 0 < stats.record_bytes <= 2000
-    assert stats.records == 2
+    assert 320 == stats.memory.total
+    assert 8 * 8 + 20 <= stats.memory.used <= 320
+    assert 3 == stats.records
+    assert 5 == stats.counters["evictions_warm"]
+
+
+def test_a_request_for_which_nothing_can_yield_is_refused_at_once_and_alone() -> None:
+    runner = FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.005), ledger=ledger(pages=40))
+    limits = SchedulerLimits(context=400, max_records=100)
+    with running(runner, limits) as engine:
+        first = submit(engine, request("a", prompt(150), 80))
+        first.wait_for_token()
+        refused = submit(engine, request("b", prompt(60, 2), 20)).wait()
+        small = submit(engine, request("c", prompt(5, 3), 4)).wait()
+        finished = first.wait()
+        counters = engine.stats().counters
+
+    assert FinishReason.REFUSED is refused.reason
+    assert "1 running and 0 waiting requests hold" in str(refused.message)
+    assert (FinishReason.LENGTH, FinishReason.LENGTH) == (small.reason, finished.reason)
+    assert runner.continuation(prompt(150), 80) == first.tokens
+    assert (1, 2) == (counters["requests_rejected"], counters["requests_completed"])
+
+
+def test_an_answer_whose_next_part_finds_no_memory_ends_as_too_long() -> None:
+    runner = FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.002), ledger=ledger(pages=30))
+    limits = SchedulerLimits(context=400, tranche=20)
+    with running(runner, limits) as engine:
+        long = submit(engine, request("a", prompt(20), 300))
+        long.wait_for_token()
+        other = submit(engine, request("b", prompt(40, 2), 20))
+        ends = (long.wait().reason, other.wait().reason)
+
+    assert (FinishReason.LENGTH, FinishReason.LENGTH) == ends
+    assert 20 <= len(long.tokens) < 300
+    assert runner.continuation(prompt(20), len(long.tokens)) == long.tokens
+    assert runner.continuation(prompt(40, 2), 20) == other.tokens
+
+
+def test_branches_of_a_running_prompt_start_where_it_was_kept() -> None:
+    runner = slow_runner()
+    with running(runner) as engine:
+        first = submit(engine, request("a", prompt(60), 30))
+        first.wait_for_token()
+        second = submit(engine, request("b", prompt(60), 30))
+        second.wait()
+        first.wait()
+
+    assert second.started == Started(59, CacheKind.FORK)
+    assert runner.continuation(prompt(60), 30) == first.tokens == second.tokens
+
+
+def test_tenants_never_share_a_prefix() -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        complete(engine, replace(request("a", prompt(60)), tenant="one"))
+        other = complete(engine, replace(request("b", prompt(60)), tenant="two"))
+        own = complete(engine, replace(request("c", prompt(60)), tenant="one"))
+
+    assert other.started == Started(0, CacheKind.COLD)
+    assert own.started == Started(59, CacheKind.FORK)
+
+
+@pytest.mark.parametrize("length", [60, 200], ids=["asked_for", "by_its_length"])
+def test_a_pinned_conversation_outlives_many_short_ones(length: int) -> None:
+    runner = FakeRunner(VOCAB, ledger=ledger(pages=60))
+    limits = SchedulerLimits(context=400, max_records=100, pin_from=150)
+    with running(runner, limits) as engine:
+        wish = True if length < 150 else None
+        complete(engine, replace(request("deep", prompt(length)), pin=wish))
+        for first in range(1, 20):
+            complete(engine, request(f"r{first}", prompt(60, first)))
+        again = complete(engine, request("again", (*prompt(length), 7)))
+        stats = engine.stats()
+
+    assert again.started is not None
+    assert length <= again.started.cached_tokens + 1
+    assert stats.memory.pinned > 0
+    assert stats.counters["evictions_warm"] > 10
 
 
 def test_a_stop_id_ends_the_answer_and_is_not_part_of_it() -> None:

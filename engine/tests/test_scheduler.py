@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.core import Admission, CacheKind, Ended, FinishReason, Plan, Request, Slice
 from engine.errors import CapacityError, ContextLengthError
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
+from engine.tests.fake_pages import ledger
 
 LIMITS = SchedulerLimits(
     context=120,
@@ -21,7 +22,6 @@ LIMITS = SchedulerLimits(
     prefill_chunk_live=5,
     anchor_every=10,
     max_records=3,
-    max_record_bytes=1000,
 )
 STOP = 7
 
@@ -31,7 +31,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(LIMITS)
+        self.scheduler = Scheduler(LIMITS, ledger())
         self.names = 0
         self.waiting: deque[str] = deque()
         self.tokens: dict[str, list[int]] = {}
@@ -121,11 +121,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert tuple(known[: self.computed.pop(name)]) == ended.computed
             if ended.computed and ended.request.reuse:
                 anchors = tuple(range(10, len(ended.computed), 10))
-                self.scheduler.records.keep(ended.computed, anchors, len(ended.computed))
+                self.scheduler.keep(ended, anchors, 10)
+            else:
+                self.scheduler.release(name)
         else:
             self.waiting.remove(name)
 
             assert () == ended.computed
+            self.scheduler.release(name)
         del self.requests[name]
 
     @invariant()
@@ -150,7 +153,7 @@ def run(scheduler: Scheduler, steps: int) -> list[list[tuple[str, int]]]:
 
 
 def test_long_prompts_share_the_prefill_in_turns() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     for name in ("a", "b"):
         scheduler.submit(Request(name, (1,) * 40, 2, reuse=False))
     order = run(scheduler, 4)
@@ -159,7 +162,7 @@ def test_long_prompts_share_the_prefill_in_turns() -> None:
 
 
 def test_a_short_prompt_goes_through_beside_long_ones() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     for name in ("a", "b"):
         scheduler.submit(Request(name, (1,) * 90, 2, reuse=False))
     run(scheduler, 1)
@@ -169,7 +172,7 @@ def test_a_short_prompt_goes_through_beside_long_ones() -> None:
 
 
 def test_a_flood_of_short_requests_does_not_starve_a_long_prompt() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     scheduler.submit(Request("long", (1,) * 100, 2, reuse=False))
     served = 0
     for number in range(40):
@@ -181,7 +184,7 @@ def test_a_flood_of_short_requests_does_not_starve_a_long_prompt() -> None:
 
 
 def test_an_answer_never_exceeds_the_context() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     scheduler.submit(Request("a", (1,) * (LIMITS.context - 3), 50, reuse=False))
     run(scheduler, 20)
 
@@ -189,7 +192,7 @@ def test_an_answer_never_exceeds_the_context() -> None:
 
 
 def test_ids_that_follow_each_other_at_once_stop_at_the_limit_and_at_a_stop_id() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     for name, budget in (("limited", 2), ("stopped", 9)):
         scheduler.submit(Request(name, (1, 1), budget, stop_ids=frozenset({STOP}), reuse=False))
     done = [scheduler.commit(piece, (5, 6, STOP, 8)) for piece in scheduler.plan().slices]
@@ -199,7 +202,7 @@ def test_ids_that_follow_each_other_at_once_stop_at_the_limit_and_at_a_stop_id()
 
 
 def test_a_decoding_request_gets_a_token_in_every_step() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     scheduler.submit(Request("a", (1,) * 4, 50, reuse=False))
     run(scheduler, 1)
     scheduler.submit(Request("b", (2,) * 40, 5, reuse=False))
@@ -210,7 +213,7 @@ def test_a_decoding_request_gets_a_token_in_every_step() -> None:
 
 
 def test_a_waiting_request_starts_as_soon_as_another_ends() -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(LIMITS, ledger())
     for name in ("a", "b", "c", "d"):
         scheduler.submit(Request(name, (1, 2), 1 if name == "b" else 9, reuse=False))
     run(scheduler, 4)
@@ -220,4 +223,4 @@ def test_a_waiting_request_starts_as_soon_as_another_ends() -> None:
 
 def test_a_prompt_as_long_as_the_context_is_refused() -> None:
     with pytest.raises(ContextLengthError):
-        Scheduler(LIMITS).submit(Request("a", (1,) * LIMITS.context, 1))
+        Scheduler(LIMITS, ledger()).submit(Request("a", (1,) * LIMITS.context, 1))

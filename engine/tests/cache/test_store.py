@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from engine.cache.pages import PageTable
 from engine.cache.store import Pages, Pool, Rows, StreamShape
 from engine.errors import CapacityError
 
@@ -46,7 +47,7 @@ class RowsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = Pool(SHAPES, window=8, budget=PAGES * PAGE_BYTES)
-        self.copies = [Copy(self.pool, Pages(self.pool), [])]
+        self.copies = [Copy(self.pool, Pages(self.pool, PageTable(self.pool.ledger)), [])]
         self.next = 0
 
     @rule(which=st.integers(0, 99), count=st.integers(1, 19))
@@ -103,11 +104,11 @@ def test_a_page_covers_whole_rows_of_every_stream_and_whole_windows() -> None:
 
 def test_what_a_page_held_before_is_not_seen_by_its_next_holder() -> None:
     pool = Pool(SHAPES, window=8, budget=PAGE_BYTES)
-    first = Copy(pool, Pages(pool), [])
+    first = Copy(pool, Pages(pool, PageTable(pool.ledger)), [])
     first.append([9] * 8)
     pool.slabs[0].flat.fill_(float("nan"))
     first.pages.table.close()
-    second = Copy(pool, Pages(pool), [])
+    second = Copy(pool, Pages(pool, PageTable(pool.ledger)), [])
     second.append([1, 2])
 
     assert [2, 0, 0, 0] == second.rows[0].read(0, 4)[:, 0].tolist()
@@ -115,10 +116,10 @@ def test_what_a_page_held_before_is_not_seen_by_its_next_holder() -> None:
 
 def test_pages_of_a_forgotten_sequence_come_back() -> None:
     pool = Pool(SHAPES, window=8, budget=2 * PAGE_BYTES)
-    pages = Pages(pool)
+    pages = Pages(pool, PageTable(pool.ledger))
     pages.grow(16)
     with pytest.raises(CapacityError, match="1 more pages of 8 tokens are needed and 0 are free"):
-        Pages(pool).grow(1)
+        Pages(pool, PageTable(pool.ledger)).grow(1)
     del pages
 
     assert 2 == pool.ledger.free

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from engine.cache.pages import Ledger, PageTable
 from engine.core import Allowance, Logits
 from engine.errors import RuleError
+from engine.tests.fake_pages import TokenPages
 from engine.tests.simulation.scenario import Visitor
 
 VOCAB = 24
+STATE_BYTES = 10
 STOP, NAN, POISON = 21, 22, 23  # the last two never follow anything; only prompts hold them
 _STATES = 61
 _BITS = 2**61 - 1
@@ -48,24 +51,27 @@ class Frozen:
     length: int
     state: int
     spoiled: bool
-    nbytes: int = 10
+    nbytes: int = STATE_BYTES
 
 
 @dataclass(slots=True)
 class State:
     """The state of one sequence; `spoiled` once it has seen the token that makes its logits NaN."""
 
+    pages: TokenPages
+    table: PageTable
     length: int = 0
     state: int = 1
     spoiled: bool = False
 
     @property
-    def nbytes(self) -> int:
+    def own_bytes(self) -> int:
         """A pretended size."""
-        return 2 * self.length
+        return STATE_BYTES
 
     def take(self, tokens: Sequence[int]) -> None:
         """Advance."""
+        self.pages.write(self.table, self.length, tokens)
         self.length += len(tokens)
         self.state = digest(tokens, self.state)
         self.spoiled = self.spoiled or NAN in tokens
@@ -74,8 +80,9 @@ class State:
         """Freeze."""
         return Frozen(self.length, self.state, self.spoiled)
 
-    def restore(self, snapshot: Frozen) -> None:
-        """Return to a frozen state."""
+    def resume(self, snapshot: Frozen, copied: tuple[int, int] | None) -> None:
+        """Begin at a frozen place."""
+        self.pages.copy(copied)
         self.length, self.state, self.spoiled = snapshot.length, snapshot.state, snapshot.spoiled
 
 
@@ -84,17 +91,22 @@ class Runner:
     """Advances states; the calls numbered in `faults` fail half-way, as does every call with poison in it."""
 
     faults: frozenset[int]
+    ledger: Ledger
     now: float = 0.0
     calls: int = 0
     last: list[int] = field(default_factory=list)  # tokens of each slice of the last call
+    pages: TokenPages = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pages = TokenPages(self.ledger)
 
     def clock(self) -> float:
         """Seconds, as the engine is told."""
         return self.now
 
-    def new_cache(self) -> State:
+    def new_cache(self, table: PageTable) -> State:
         """Nothing seen yet."""
-        return State()
+        return State(self.pages, table)
 
     def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> Logits:
         """Advance all states; [B, V]."""

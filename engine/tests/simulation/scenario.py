@@ -12,6 +12,8 @@ from typing import Literal
 
 from engine.scheduler.scheduler import SchedulerLimits
 
+PLENTY = 4096
+PAGES = (12, 30, PLENTY)  # the least is too few for the longest prompts
 Fault = Literal["none", "poison", "nan", "rule"]
 Rule = Literal["none", "forced", "bounded", "reluctant"]
 Leaving = Literal["stays", "cancels", "vanishes"]
@@ -44,12 +46,16 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One whole run; `faults` are numbers of runner calls that fail, `closes_at` a turn."""
+    """One whole run; `faults` are numbers of runner calls that fail, `closes_at` a turn.
+
+    `pages` of the cache: with few of them records must yield and requests are refused.
+    """
 
     limits: SchedulerLimits
     visitors: tuple[Visitor, ...] = ()
     faults: frozenset[int] = frozenset()
     closes_at: int | None = None
+    pages: int = PLENTY
 
 
 def scenario(seed: int) -> Scenario:
@@ -63,16 +69,16 @@ def scenario(seed: int) -> Scenario:
         prefill_chunk_live=draw.choice((1, 2, 6)),
         anchor_every=draw.choice((4, 9, 100)),
         max_records=draw.randint(0, 3),
-        max_record_bytes=draw.choice((0, 120, 10_000)),
     )
+    pages = draw.choice(PAGES)
     if draw.random() < 0.05:
-        return Scenario(limits, _flood(draw, limits))
+        return Scenario(limits, _flood(draw, limits), pages=pages)
     spread = draw.choice((1, 6, 20))
     calm = draw.random() < 0.3  # nothing breaks and nobody leaves: what is left must be in perfect order
     visitors = tuple(_visitor(draw, limits, spread, calm=calm) for _ in range(draw.randint(1, 9)))
     faults = frozenset(draw.randrange(40) for _ in range(draw.choice((0, 0, 0, 1, 3)) * (not calm)))
     closes = draw.randrange(1, 30) if not calm and draw.random() < 0.1 else None
-    return Scenario(limits, visitors, faults, closes)
+    return Scenario(limits, visitors, faults, closes, pages)
 
 
 def _flood(draw: random.Random, limits: SchedulerLimits) -> tuple[Visitor, ...]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from engine.core import Event, FinishReason
 from engine.errors import CapacityError, NotReadyError
 from engine.loop import Engine
+from engine.tests.fake_pages import ledger
 from engine.tests.simulation.guest import Guest, request_of
 from engine.tests.simulation.model import Inline, Runner, digest
-from engine.tests.simulation.scenario import Scenario
+from engine.tests.simulation.scenario import PLENTY, Scenario
 
 MOST_TURNS = 10_000
 
@@ -34,7 +35,7 @@ class World:
     _checked: set[int] = field(default_factory=set)  # kept records that hold what they should
 
     def __post_init__(self) -> None:
-        self.runner = Runner(self.scenario.faults)
+        self.runner = Runner(self.scenario.faults, ledger(pages=self.scenario.pages))
         self.engine = Engine(
             self.runner, self.scenario.limits, clock=self.runner.clock, aside=Inline(), threaded=False
         )
@@ -163,13 +164,16 @@ class World:
 
     def _check_kept(self) -> None:
         """What is kept for later requests is what its record says."""
-        kept, records = self.engine._kept, self.engine._scheduler.records._records
+        kept, records = self.engine._kept, self.engine._scheduler.memory.records._records
         assert set(kept) == set(records)
         for number in kept.keys() - self._checked:
             record, state = records[number], kept[number]
-            assert digest(record.tokens) == state.cache.state  # type: ignore[attr-defined]
+            tokens = record.tokens.tolist()
+            held = self.runner.pages.read(record.table, len(tokens))
+            assert held == tokens, (number, held, tokens)
+            assert digest(tokens) == state.cache.state  # type: ignore[attr-defined]
             for anchor in record.anchors:
-                assert digest(record.tokens[:anchor]) == state.anchors[anchor].state
+                assert digest(tokens[:anchor]) == state.anchors[anchor].state
             self._checked.add(number)
 
     def _check_end(self) -> None:
@@ -178,7 +182,9 @@ class World:
         assert not self.engine._states
         assert not self.engine._tickets
         assert self.engine.stalled_s == 0.0
-        assert stats.record_bytes == sum(state.nbytes for state in self.engine._kept.values())
+        ledger, states = self.runner.ledger, self.engine._kept.values()
+        assert stats.memory.used == ledger.used * ledger.page_bytes + sum(kept.own_bytes for kept in states)
+        assert stats.memory.used <= stats.memory.total
         ends = [guest.finished for guest in self.guests.values()]
         counters = stats.counters
         assert counters["requests_started"] - counters["requests_rejected"] == len(ends)
@@ -193,7 +199,10 @@ class World:
 
     def _check_reason(self, guest: Guest) -> None:
         name, fault = guest.request.id, guest.visitor.fault
-        if guest.finished is FinishReason.CANCELLED:
+        if guest.finished is FinishReason.REFUSED:
+            assert self.scenario.pages < PLENTY, f"{name} was refused for nothing"
+            assert not guest.started
+        elif guest.finished is FinishReason.CANCELLED:
             assert guest.left_at is not None or self.closed, f"{name} was cancelled by nobody"
         elif fault == "poison" or (fault == "nan" and guest.budget):
             assert guest.finished is FinishReason.FAILED, f"{name} survives what must break it"
