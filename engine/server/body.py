@@ -16,10 +16,12 @@ from engine.server.stream import ClientGoneError
 from engine.server.traffic import Traffic
 
 MAX_DEPTH = 256
+MAX_VALUES = 2**20  # more than any context holds; reading so many takes a third of a second
+PATIENCE = 10  # a whole body may take this many times the longest silence
 
 
 async def read_body(request: Request, *, limit: int, timeout_s: float, traffic: Traffic) -> bytes:
-    """All bytes of the body; `timeout_s` is the longest silence between two parts of it.
+    """All bytes of the body; `timeout_s` is the longest silence in it, and `PATIENCE` times that the whole.
 
     What was read so far stands in `traffic` meanwhile.
 
@@ -47,7 +49,14 @@ async def read_body(request: Request, *, limit: int, timeout_s: float, traffic: 
 
 async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
     stream = aiter(request.stream())
+    clock = asyncio.get_running_loop().time
+    end = clock() + PATIENCE * timeout_s
     while True:
+        if clock() > end:
+            raise RequestError(
+                f"the body was not whole after {PATIENCE * timeout_s:g} s; send it faster",
+                code="invalid_json",
+            )
         try:
             yield await asyncio.wait_for(anext(stream), timeout_s)
         except StopAsyncIteration:
@@ -62,6 +71,8 @@ def decode_object(body: bytes) -> Mapping[str, object]:
     """The JSON object of a body; raises RequestError for anything else."""
     if not body.strip():
         raise _invalid("the body is empty")
+    if _too_many_values(body):
+        raise _invalid(f"the body holds more than {MAX_VALUES} values")
     try:
         value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -83,6 +94,24 @@ def _invalid(what: str) -> RequestError:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _too_many_values(body: bytes) -> bool:
+    """Whether decoding would hold up everybody: it cannot be interrupted, and many tiny lists take seconds.
+
+    Each value but the first follows a bracket, a brace or a comma.  Where those in texts do not settle it,
+    texts are taken out.
+    """
+    if _marks(body) < MAX_VALUES:
+        return False
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if bare.count(b'"') > 2 * MAX_VALUES:
+        return True
+    return _marks(b"".join(bare.split(b'"')[::2])) >= MAX_VALUES
+
+
+def _marks(body: bytes) -> int:
+    return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
 def _deeper_than(value: object, limit: int) -> bool:

@@ -19,6 +19,7 @@ import uvicorn
 from engine.config import Settings, check_exposure
 from engine.errors import EngineError, SettingError
 from engine.server.app import build_app
+from engine.server.patience import PatientProtocol
 from engine.server.service import Host, Service
 
 log = logging.getLogger("engine.server")
@@ -71,6 +72,7 @@ class Server:
                 access_log=False,
                 lifespan="off",
                 server_header=False,
+                http=PatientProtocol,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
             ),

@@ -1,0 +1,98 @@
+"""Clients that take their time, and bodies made to take the server's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from engine.errors import RequestError
+from engine.server.body import MAX_VALUES, decode_object
+from engine.server.patience import PatientProtocol
+from engine.tests.server.live import Live, live_server
+
+CHAT = "/v1/chat/completions"
+
+
+def _dripped(live: Live, opening: bytes, drop: bytes) -> bytes:
+    """What the server answers to an opening and then one drop every 20 ms, until it closes."""
+    with socket.create_connection(("127.0.0.1", live.port)) as raw:
+        raw.settimeout(0.02)
+        raw.sendall(opening)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            try:
+                raw.sendall(drop)
+                head = raw.recv(1000)
+                return head + (raw.recv(1000) if head else b"")
+            except TimeoutError:
+                continue
+            except OSError:
+                return b""
+    raise AssertionError("the connection stayed open")
+
+
+@pytest.mark.parametrize(
+    "opening", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nx: "], ids=["line", "header"]
+)
+def test_headers_in_drips_are_given_up(opening: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientProtocol, "headers_s", 0.3)
+    with live_server() as hasty:
+        assert b"" == _dripped(hasty, opening, b"x")
+
+
+def test_headers_of_a_later_request_are_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientProtocol, "headers_s", 0.3)
+    with live_server() as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:
+        raw.settimeout(5)
+        raw.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        first = b""
+        while not first.endswith(b"}"):
+            first += raw.recv(1000)
+        raw.sendall(b"GET /hea")
+
+        assert first.startswith(b"HTTP/1.1 200")
+        assert b"" == raw.recv(1000)
+
+
+def test_an_answer_may_take_longer_than_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientProtocol, "headers_s", 0.1)
+    with live_server() as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:
+        raw.settimeout(5)
+        raw.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode())
+        time.sleep(0.3)
+        raw.sendall(b"{}")
+
+        assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_in_drips_is_given_up() -> None:
+    with live_server(body_timeout_s=0.1) as hasty:
+        opening = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{{".encode()
+
+        assert b"not whole after 1 s" in _dripped(hasty, opening, b" ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"a": [' + b"[]," * 4_000_000 + b"[]]}", id="lists"),
+        pytest.param(b'{"a": ' + b"[" * 12_000_000, id="brackets"),
+        pytest.param(b'{"a": [' + b'"",' * 4_000_000 + b'""]}', id="texts"),
+        pytest.param(b'{"a": "\\\\", "b": [' + b"1," * 2 * MAX_VALUES + b"1]}", id="behind_an_escape"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(body: bytes) -> None:
+    began = time.thread_time()
+    with pytest.raises(RequestError, match="more than 1048576 values"):
+        decode_object(body)
+
+    assert 1.0 > time.thread_time() - began
+
+
+def test_a_text_may_hold_as_many_commas_and_brackets_as_it_likes() -> None:
+    text = '[1, "a\\b"],' * (MAX_VALUES // 2)
+
+    assert {"text": text} == decode_object(json.dumps({"text": text}).encode())
