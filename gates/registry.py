@@ -157,6 +157,7 @@ NEEDLE = GateSpec(
         Key("ttft_noise_s", "number"),
         Key("ttft_noise_ratio", "number"),
         Key("ttft_trim_count", "count"),
+        Key("ttft_slope_width_ratio", "number"),
         Key("quiet_host_ratio", "ratio"),
     ),
     faults=(

@@ -148,7 +148,6 @@ class _Judge:
             ]
         )
         slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
-        far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]), default=None)
         count = sum(len(tier.timings) for tier in tiers)
         disturbed = f"{len(timed) - len(quiet)} of {len(timed)} cells"
         busy = f"the host was busy with other work during {disturbed}: ask again on a quiet host"
@@ -160,14 +159,24 @@ class _Judge:
                 count,
                 note=f"largest at {spread[1]} tokens" if spread else busy,
             ),
-            self._measure(
-                "needle.ttft_slope_ratio",
-                flatness.distance_from_zero(far[1]) if far else None,
-                count,
-                interval=far[1] if far else None,
-                note=_slope_note(far) if tiers else busy,
-            ),
+            self._slope(slopes, count, nothing=busy if not tiers else ""),
         ]
+
+    def _slope(self, slopes: Sequence[tuple[int, Interval]], count: int, *, nothing: str) -> Measure:
+        """The slope farthest from 0; none that could fail where an interval is too wide to conclude from."""
+        if not slopes:
+            note = nothing or f"no tier has {flatness.SLOPE_NEEDS} cells"
+            return self._measure("needle.ttft_slope_ratio", None, count, note=note)
+        far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]))
+        wide = max(slopes, key=lambda pair: flatness.width(pair[1]))
+        distance, widest = flatness.distance_from_zero(far[1]), flatness.width(wide[1])
+        allowed = self.settings.number("ttft_slope_width_ratio")
+        if distance <= self.settings.number("max_ttft_slope_ratio") and widest > allowed:
+            note = f"{_slope_note(wide)}: too wide to tell, ask again on a quiet host"
+            return self._measure("needle.ttft_slope_ratio", None, count, interval=wide[1], note=note)
+        return self._measure(
+            "needle.ttft_slope_ratio", distance, count, interval=far[1], note=_slope_note(far)
+        )
 
     def _went_on(self, first: Case) -> bool:
         """Whether the conversation was continued; before that, a text of a wrong length is asked again."""
@@ -259,8 +268,6 @@ def _tiers(cases: Sequence[Case]) -> list[flatness.Tier]:
     return [flatness.Tier(tokens, tuple(timings)) for tokens, timings in sorted(by_tier.items())]
 
 
-def _slope_note(far: tuple[int, Interval] | None) -> str:
-    if far is None:
-        return f"no tier has {flatness.SLOPE_NEEDS} cells"
-    low, high = far[1]
-    return f"at {far[0]} tokens the last depth costs {low:+.1%} to {high:+.1%} of the first"
+def _slope_note(found: tuple[int, Interval]) -> str:
+    low, high = found[1]
+    return f"at {found[0]} tokens the last depth costs {low:+.1%} to {high:+.1%} of the first"

@@ -73,6 +73,11 @@ def distance_from_zero(interval: Interval) -> float:
     return max(0.0, interval[0], -interval[1])
 
 
+def width(interval: Interval) -> float:
+    """How much an interval leaves open."""
+    return interval[1] - interval[0]
+
+
 def worst(values: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
     """The largest (value, tier), or None when there is none."""
     return max(values, default=None)

@@ -58,6 +58,7 @@ def settings(changes: Mapping[str, Value]) -> Settings:
     few: dict[str, Value] = {
         "ttft_noise_s": 0.05,
         "max_ttft_slope_ratio": 0.3,
+        "ttft_slope_width_ratio": 100.0,  # a handful of cells in milliseconds proves no slope
         "max_failure_bound_ratio": 0.6,
         "max_pooled_bound_ratio": 0.6,
     }

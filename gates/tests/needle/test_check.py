@@ -345,3 +345,29 @@ def test_a_host_that_was_busy_most_of_the_time_leaves_flatness_unknown() -> None
 
     assert Verdict.UNKNOWN is spread.verdict
     assert spread.note.startswith("the host was busy with other work during 20 of 30 cells: ask again")
+
+
+def timed(*seconds: float) -> Measure:
+    """The slope of recall cells at rising depths that took these times."""
+    record = Record(*["recall"] * len(seconds))
+    for number, taken in enumerate(seconds):
+        record.cell(number)
+        record.turn("recall", number, statement("otter", CODES[0]), first_token_s=taken)
+    return measure(record.judged(), "ttft_slope_ratio")
+
+
+def test_a_slope_that_noise_could_hide_is_unknown() -> None:
+    noisy = timed(1.0, 1.9, 1.1, 2.0, 1.0, 1.8, 1.2, 2.1, 0.9, 1.7)
+
+    assert (Verdict.UNKNOWN, None) == (noisy.verdict, noisy.value)
+    assert "too wide to tell" in noisy.note
+
+
+def test_a_slope_that_noise_cannot_hide_fails_however_wide_its_interval_is() -> None:
+    steep = timed(1.0, 1.3, 1.1, 2.0, 2.3, 2.1, 3.0, 3.4, 3.9, 3.6)
+
+    assert Verdict.FAIL is steep.verdict
+
+
+def test_equal_times_have_no_slope() -> None:
+    assert Verdict.PASS is timed(*[1.0] * 10).verdict
