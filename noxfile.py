@@ -127,8 +127,10 @@ def crosscheck(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
 def fixtures(session: nox.Session) -> None:
     """Score the embedded model on some held-out cases (-- MODEL --cases N --tiers TOKENS ...)."""
-    few = (EMBEDDED, "--cases", "10", "--tiers", "1024", "--workers", "2")
-    inside(session, "workshop", "-m", "fixtures.tiny.evaluate", *(session.posargs or few))
+    few = (EMBEDDED, "--cases", "3", "--needle-cases", "5", "--tiers", "1024", "--workers", "2")
+    kept = str(Path(session.create_tmp()) / "evaluation.json")
+    inside(session, "workshop", "-m", "fixtures.tiny.evaluate", *(session.posargs or few), "--json", kept)
+    inside(session, "workshop", "-m", "fixtures.tiny.card", kept)
 
 
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
