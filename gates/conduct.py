@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import textwrap
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ from gates.profile import Profile, Settings
 from gates.registry import GateSpec
 
 HEALTH_S = 30.0
+NOTE_SHOWN = 240  # characters of a claim's note that its reason repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +243,11 @@ def _reason(gate: GateVerdict) -> str:
     claims = [m for m in gate.judgement.measures if m.verdict is gate.verdict and not spec_of(m.id).notice]
     first = claims[0]
     more = f" (and {len(claims) - 1} more of this gate)" if len(claims) > 1 else ""
+    note = textwrap.shorten(first.note, NOTE_SHOWN, placeholder=" ...")
     if first.value is None:
-        return f"{first.id} is unknown: {first.note}{more}"
-    return f"{first.id} is {first.value:.4g}, wanted {registry.SIGNS[first.better]} {first.limit:g}{more}"
+        return f"{first.id} is unknown: {note}{more}"
+    wanted = f"{first.id} is {first.value:.4g}, wanted {registry.SIGNS[first.better]} {first.limit:g}{more}"
+    return f"{wanted}: {note}" if note else wanted
 
 
 def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:

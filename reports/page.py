@@ -13,7 +13,7 @@ from reports import facts
 from reports.facts import Record
 
 FINDINGS_SHOWN = 8
-ROWS_SHOWN, LONG_TEXT, TEXT_SHOWN = 50, 60, 4000
+ROWS_SHOWN, SHORT_TEXT, LONG_TEXT, TEXT_SHOWN = 50, 24, 60, 4000
 
 STYLE = """
 #front { --bad:#b3261e; --good:#146c2e; --odd:#8a5a00; --line:#d5dae1; --dim:#5a6472;
@@ -35,7 +35,7 @@ STYLE = """
   white-space:pre-wrap; }
 #front small { color:var(--dim); display:block; }
 #front .wide { overflow-x:auto; } #front figure { margin:0; } #front svg { max-width:100%; height:auto; }
-#front details details { margin:14px 0 0; } #front .rows td { min-width:3em; }
+#front details details { margin:14px 0 0; } #front .rows td { min-width:3em; } #front .rows .text { min-width:12em; }
 #front .rows pre { min-width:300px; max-height:360px; overflow:auto; margin:0; }
 @media (prefers-color-scheme: dark) { #front { --bad:#ff897d; --good:#7fd694; --odd:#f0bf6a; --line:#3a414b;
   --dim:#a2acb9; color:#e6e9ee; background:#1c2127; } }
@@ -90,7 +90,7 @@ def _rows(table: Record) -> str:
     left = f"<p>and {more} more, in {_text(table['name'])}.csv below</p>" if more > 0 else ""
     summary = f"<summary><b>{_text(table['title'])}</b> ({len(table['rows'])})</summary>"
     rows = f'<div class="wide"><table class="rows"><tr>{head}</tr>{body}</table></div>'
-    return f"<details>{summary}{rows}{left}</details>"
+    return f"<details{' open' if table['open'] else ''}>{summary}{rows}{left}</details>"
 
 
 def _cell(value: object) -> str:
@@ -100,7 +100,9 @@ def _cell(value: object) -> str:
         return f'<td class="number">{value:.4g}</td>'
     text = str(value)
     if len(text) <= LONG_TEXT and "\n" not in text:
-        return f"<td>{_text(text)}</td>"
+        return (
+            f"<td>{_text(text)}</td>" if len(text) <= SHORT_TEXT else f'<td class="text">{_text(text)}</td>'
+        )
     cut = text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}\n... ({len(text)} characters)"
     return f"<td><pre>{_text(cut)}</pre></td>"
 

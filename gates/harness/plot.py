@@ -16,7 +16,7 @@ from gates.harness.paired import Decision
 
 COLOURS: Final = {"pass": "#146c2e", "fail": "#b3261e", "unknown": "#8a5a00"}
 _LABELS, _PLOT, _NUMBERS, _ROW, _TOP, _FOOT = 190, 420, 250, 30, 34, 44  # pixels
-_TICKS: Final = 6
+_TICKS: Final = 4
 _INK, _DIM, _LINE = "#1b1f24", "#5a6472", "#d5dae1"
 
 
@@ -64,11 +64,11 @@ def _x(value: float, reach: float) -> float:
 def _scale(reach: float, height: int, axis: str) -> list[str]:
     bottom = height - _FOOT + 6
     parts = []
-    for tick in range(_TICKS + 1):
-        value = -reach + 2 * reach * tick / _TICKS
-        x, colour = _x(value, reach), _DIM if tick == _TICKS / 2 else _LINE
+    for tick in range(-_TICKS // 2, _TICKS // 2 + 1):
+        value = 2 * reach * tick / _TICKS
+        x, colour = _x(value, reach), _LINE if tick else _DIM
         parts.append(f'<line x1="{x}" y1="{_TOP - 8}" x2="{x}" y2="{bottom}" stroke="{colour}"/>')
-        parts.append(_text(x, bottom + 15, f"{100 * value:+.3g} %" if value else "0", anchor="middle"))
+        parts.append(_text(x, bottom + 15, f"{100 * value:+.3g} %" if tick else "0", anchor="middle"))
     parts.append(_text(_LABELS + _PLOT / 2, bottom + 33, axis, anchor="middle", colour=_DIM))
     return parts
 

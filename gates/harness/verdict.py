@@ -53,13 +53,14 @@ class Measure:
 class Table:
     """Rows that belong to the report as an attachment (CSV), such as one row a cell.
 
-    One with a title also stands on the first screen of the HTML report.
+    One with a title also stands on the first screen of the HTML report, folded unless it is to be open.
     """
 
     name: str
     header: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     title: str = ""
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

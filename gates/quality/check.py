@@ -124,7 +124,7 @@ class _Measures:
     ) -> Measure:
         """A claim about sets: their words as its note; no value where one is unknown and none failed."""
         decisions = {verdict.decision for verdict in verdicts}
-        note = "; ".join(f"{v.name}: {v.decision}, {v.reason}" for v in _worst_first(verdicts)) or absent
+        note = _said(verdicts) or absent
         if "unknown" in decisions and "fail" not in decisions:
             alone = all(v.incomparable for v in verdicts if v.decision == "unknown")
             pairs = 0 if alone else max(1, sum(v.pairs.n for v in verdicts))
@@ -139,5 +139,10 @@ class _Measures:
         return measured(self.settings, measure_id, value, n=n, interval=interval, note=note)
 
 
-def _worst_first(verdicts: Iterable[SetVerdict]) -> list[SetVerdict]:
-    return sorted(verdicts, key=lambda verdict: ("fail", "unknown", "pass").index(verdict.decision))
+def _said(verdicts: Iterable[SetVerdict]) -> str:
+    """Every set in words, failed ones first; sets for which the same is said stand together."""
+    names: dict[tuple[int, str], list[str]] = {}
+    for verdict in verdicts:
+        rank = ("fail", "unknown", "pass").index(verdict.decision)
+        names.setdefault((rank, f"{verdict.decision}, {verdict.reason}"), []).append(verdict.name)
+    return "; ".join(f"{' and '.join(names[key])}: {key[1]}" for key in sorted(names, key=lambda key: key[0]))

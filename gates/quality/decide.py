@@ -125,21 +125,19 @@ def _tried(one: Comparison, trial: Trial, found: NonInferiority, noise: Noise, f
     pairs = trial.pairs
     changing = max(noise.rate, pairs.discordant / pairs.n if pairs.n else 0.0)
     detectable = power.detectable_drop(pairs.n, noise=changing, alpha=trial.level / family)
-    reason = _words(found, detectable, pairs.n)
+    reason = _words(found, detectable)
     return SetVerdict(one, found.decision, reason, noise, pairs, found, detectable)
 
 
-def _words(found: NonInferiority, detectable: float, n: int) -> str:
-    seen = f"a drop of {detectable:.1%} would have been seen in {n} pairs"
+def _words(found: NonInferiority, detectable: float) -> str:
+    seen = f"would have seen a drop of {detectable:.1%}" if detectable < 1 else "would have seen no drop"
     if found.decision == "pass":
-        small = f"a drop of {found.drop:.2%} is there, " if found.significant else ""
-        return f"{small}at most {found.limit:.2%} of the margin of {found.margin:.2%}; {seen}"
+        small = f"a drop of {found.drop:.2%} is there; " if found.significant else ""
+        return f"{small}lost at most {found.limit:.2%}, margin {found.margin:.2%}, {seen}"
     if found.decision == "fail":
-        return f"dropped by {found.drop:.2%} (p {found.p:.2g}), margin {found.margin:.2%}; {seen}"
-    guarded = ", which chance explains over so many sets" if found.significant else ""
-    return (
-        f"not enough evidence: the drop may be {found.limit:.2%}, margin {found.margin:.2%}{guarded}; {seen}"
-    )
+        return f"dropped by {found.drop:.2%} (p {found.p:.2g}), margin {found.margin:.2%}, {seen}"
+    chance = "chance explains it over so many sets" if found.significant else "not enough evidence"
+    return f"{chance}: may have lost {found.limit:.2%}, margin {found.margin:.2%}, {seen}"
 
 
 def _bits(one: Comparison, noise: Noise) -> SetVerdict:

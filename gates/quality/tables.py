@@ -38,13 +38,25 @@ def tables(verdicts: Sequence[SetVerdict]) -> tuple[Table, ...]:
 
 
 def sets(verdicts: Sequence[SetVerdict]) -> Table:
-    """One row a set and arm: rates, drop with its limit, what could have been seen, how replies ended."""
+    """One row a set and arm: shares in per cent, drop with its limit, what could have been seen, endings."""
     header = (
-        *("set", "arm", "verdict", "why", "items", "right now", "from", "to", "right before"),
-        *("pairs", "worse", "better", "dropped", "drop", "limit", "margin", "p", "detectable drop"),
-        *("noise", "asked twice", "truncated", "refused", "empty", "lost"),
+        *(
+            "set",
+            "arm",
+            "verdict",
+            "right %",
+            "from",
+            "to",
+            "before %",
+            "pairs",
+            "worse",
+            "better",
+            "dropped",
+        ),
+        *("drop %", "limit %", "margin %", "p", "would see %", "noise %", "asked twice"),
+        *("truncated", "refused", "empty", "lost"),
     )
-    return Table("sets", header, tuple(_set_row(verdict) for verdict in verdicts), "Sets")
+    return Table("sets", header, tuple(_set_row(verdict) for verdict in verdicts), "Sets", open=True)
 
 
 def changed(verdicts: Sequence[SetVerdict]) -> Table:
@@ -103,15 +115,19 @@ def _set_row(verdict: SetVerdict) -> tuple[object, ...]:
     low, high = wilson(right, graded)
     ends = Counter(record.outcome for record in one.now.values())
     return (
-        *(one.plan.set, one.plan.arm, verdict.decision, verdict.reason, len(one.now)),
-        *(right / graded if graded else None, low, high),
-        before_right / before_graded if before_graded else None,
+        *(one.plan.set, one.plan.arm, verdict.decision),
+        *(_percent(right / graded if graded else None), _percent(low), _percent(high)),
+        _percent(before_right / before_graded if before_graded else None),
         *(pairs.n, pairs.worse, pairs.better, pairs.dropped),
-        *((found.drop, found.limit) if found else (None, None)),
-        *(one.plan.margin, found.p if found else None, verdict.detectable),
-        *(verdict.noise.rate if verdict.noise.n else None, verdict.noise.n),
+        *((_percent(found.drop), _percent(found.limit)) if found else (None, None)),
+        *(_percent(one.plan.margin), found.p if found else None, _percent(verdict.detectable)),
+        *(_percent(verdict.noise.rate if verdict.noise.n else None), verdict.noise.n),
         *(ends["truncated"], ends["refused"], ends["empty"], ends["fault"]),
     )
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 2)
 
 
 def _right(side: Side) -> tuple[int, int]:
@@ -181,7 +197,8 @@ def _bar(verdict: SetVerdict) -> Bar | None:
     if found is None:
         return None
     gain = paired.Pairs(pairs.n, pairs.better, pairs.worse, pairs.dropped)
-    text = f"{verdict.decision}, {-found.drop:+.2%} of {pairs.n}, p {found.p:.2g}"
+    change = f"{-found.drop:+.2%}" if found.drop else "unchanged"
+    text = f"{verdict.decision}, {change} of {pairs.n}, p {found.p:.2g}"
     return Bar(
         verdict.name,
         verdict.decision,

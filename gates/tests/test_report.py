@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -154,3 +155,20 @@ def test_the_whole_report_is_one_page_that_fetches_nothing_and_agrees_with_the_v
     assert "googletagmanager" not in page
     assert str(tmp_path) not in page
     assert 1 == len((tmp_path / "history-echo.jsonl").read_text().splitlines())
+
+
+def embedded(name: str, content: object) -> str:
+    return f'd("widgets/{name}.json","{base64.b64encode(json.dumps(content).encode()).decode()}")'
+
+
+def test_the_tool_has_no_second_word_for_the_verdict() -> None:
+    run = {"exitCode": {"actual": 1, "original": 0}, "errors": [{"message": "why"}], "attachments": []}
+    parts = [embedded("globals", run), embedded("quality-gate", {"default": [1]}), embedded("nav", [])]
+    page = "<script>" + ",".join(parts)
+    expected = [
+        ("globals", {"errors": [{"message": "why"}], "attachments": []}),
+        ("quality-gate", {}),
+        ("nav", []),
+    ]
+
+    assert "<script>" + ",".join(embedded(*one) for one in expected) == report.with_one_verdict(page)

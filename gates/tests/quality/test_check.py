@@ -73,8 +73,8 @@ def test_an_unchanged_build_holds_every_claim() -> None:
     assert {"pass"} == {
         measure.verdict.value for name, measure in found.items() if name != "detectable_ratio"
     }
-    assert "gsm8k fast: pass, at most 0.89% of the margin of 2.00%" in found["margin_ratio"].note
-    assert "would have been seen in 300 pairs" in found["margin_ratio"].note
+    assert "gsm8k fast: pass, lost at most 0.89%, margin 2.00%" in found["margin_ratio"].note
+    assert "would have seen a drop of 2.2%" in found["margin_ratio"].note
     assert (0, "no set of this profile has a margin of 0") == (
         found["differing_count"].n,
         found["differing_count"].note,
@@ -194,7 +194,7 @@ def test_the_tables_name_changed_items_drift_and_categories() -> None:
     assert [("kind 0", 100), ("kind 1", 100), ("kind 2", 100)] == [
         row[2:4] for row in tables["categories"].rows
     ]
-    assert (1, 1, 0.02, 50) == (sets["worse"], sets["better"], sets["margin"], sets["asked twice"])
+    assert (1, 1, 2.0, 50) == (sets["worse"], sets["better"], sets["margin %"], sets["asked twice"])
     assert all(table.title for table in judgement.tables)
 
 
