@@ -46,10 +46,12 @@ def drive(plan: QualityPlan, rig: Rig) -> None:
         versions={k: v for part in plan.parts for k, v in pool.versions(part.set, store).items()},
     )
     tried = probing.chosen([ask for group in asks for ask in group if ask.role == "candidate"], plan.probes)
-    rig.progress.cells(len(asks) + len(tried) * (1 + len(rig.shards)))
-    probing.probe(tried, rig)
     with items.Writer(rig.history.path.with_name("items.jsonl")) as writer:
-        _Session(plan, rig, writer).all(asks)
+        session = _Session(plan, rig, writer)
+        left = session.left(asks)
+        rig.progress.cells(len(left) + probing.cells(tried, rig))
+        probing.probe(tried, rig)
+        session.all(left)
 
 
 def planned_counts(plan: QualityPlan) -> dict[str, dict[str, int]]:
@@ -96,10 +98,13 @@ class _Session:
         self._lock = threading.Lock()
         self._programs: dict[Key, tuple[Ask, Answer, Program]] = {}
 
+    def left(self, asks: Sequence[tuple[Ask, ...]]) -> list[tuple[Ask, ...]]:
+        """Those of which not everything is on record."""
+        return [group for group in asks if any(ask.key not in self._recorded for ask in group)]
+
     def all(self, asks: Sequence[tuple[Ask, ...]]) -> None:
         """Ask what has no answer yet, then run the programs."""
-        left = [group for group in asks if any(ask.key not in self._recorded for ask in group)]
-        crowd.share(left, list(self._desks()), self._group)
+        crowd.share(asks, list(self._desks()), self._group)
         self._run_programs()
 
     def _desks(self) -> Iterator[_Desk]:

@@ -114,10 +114,11 @@ class Upstream:
         self._deadline_s = deadline_s
 
     def answer(self, body: Body) -> Iterator[Part]:
-        """The parts as they come from the real server."""
+        """The parts as they come from the real server, which is asked for a stream in any case."""
         wire = http.client.HTTPConnection(self._host, self._port, timeout=self._deadline_s)
         try:
-            asked = json.dumps(dict(body)).encode()
+            streamed = {"stream": True, "stream_options": {"include_usage": True}}
+            asked = json.dumps({**body, **streamed}).encode()
             wire.request("POST", "/v1/chat/completions", asked, {"content-type": "application/json"})
             yield from _parts(line for line in wire.getresponse() if line.startswith(b"data: "))
         finally:

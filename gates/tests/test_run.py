@@ -132,6 +132,18 @@ def test_a_failed_run_prints_how_to_ask_the_same_again(echo_profile: Profile, mo
     assert command in folder.verdict_md.read_text()
 
 
+def test_a_control_is_served_beside_and_ended_too(echo_profile: Profile, model_file: Path) -> None:
+    other = model_file.with_name("other.gguf")
+    other.write_bytes(b"another")
+    target = Target(model=model_file, server=fake_command(), control_model=other)
+    code = run.run(Request(profile=echo_profile, target=target, runs=model_file.parent / "runs"), quiet())
+    folder = record.find(model_file.parent / "runs", "latest")
+
+    assert ExitCode.PASS == code
+    assert ("other.gguf", []) == (folder.read_run()["control"]["file"], folder.read_run()["leftover"])
+    assert (folder.path / "control.log").is_file()
+
+
 def test_a_running_server_is_judged_by_its_address(echo_profile: Profile, tmp_path: Path) -> None:
     with FakeServer(0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -117,12 +117,12 @@ class InflatesCompletionTokens(Honest):
 
     def spoil(self, body: Body, parts: Iterator[Part]) -> Iterator[Part]:
         """More completion tokens."""
+        del body
         for part in parts:
             if isinstance(part, Delta):
                 yield Delta(part.text, reasoning=part.reasoning)
             else:
-                more = min(body["max_tokens"], part.usage["completion_tokens"] * 3 // 2)
-                yield with_completion(part, more)
+                yield with_completion(part, part.usage["completion_tokens"] * 3 // 2)
 
 
 class Canned(Honest):
