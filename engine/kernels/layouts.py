@@ -1,8 +1,10 @@
-"""Packed weights as the device kernels read them: GGUF blocks taken apart into aligned planes.
+"""Packed weights as the device kernels read them: GGUF blocks taken apart into planes in the order of
+reading.
 
-Every layout is a permutation of the file's bits, so nothing is lost and nothing is added.  A quad of four
-lanes reads one row of a 256-value block with one 16-byte load each; lane t owns the values 32 s + 8 t + e
-of every 32-value step s, e = 0..7, which is the order of a matrix instruction's operand.
+Every layout is a permutation of the file's bits, so nothing is lost and nothing is added.  A matrix [N, K] is
+cut in tiles of 16 rows and blocks of 256 values; what a warp reads of one tile and block lies together, 16
+bytes a lane.  Lane 4 g + t of a warp works on rows g and g + 8 of the tile; of every 32-value step s it owns
+the values 32 s + 8 t + e, e = 0..7, which is the order of a matrix instruction's operand.
 Works on any device, knows nothing of tensor names.
 """
 
@@ -15,16 +17,27 @@ from torch import Tensor
 
 from engine.gguf import quants
 
+TILE = 16  # rows that one warp works on
 SUPER = 256  # values in a block of the 2-bit formats
 STEP = 32  # values in a block of Q8_0, a group of IQ2_XXS and a step of the kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Q8:
-    """Q8_0: value = code * scale of its 32-value block."""
+    """Q8_0: value = code * scale of its 32-value block.
 
-    codes: Tensor  # int8 [..., N, K]
-    scales: Tensor  # float16 [..., N, K / 32]
+    A tile's block is 8 chunks of 16 bytes a lane: for rows g, then g + 8, the steps 0 1, 2 3, 4 5, 6 7.
+    """
+
+    codes: Tensor  # int8 [..., N / 16, K / 256, 4096]
+    scales: Tensor  # float16 [..., N / 16, K / 256, 16, 8]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """F16: a tile's block is 16 chunks of 8 values a lane: of each step rows g, then g + 8."""
+
+    values: Tensor  # float16 [..., N / 16, K / 256, 4096]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +47,8 @@ class IQ2:
     The top four bits of the last two words hold the scales of groups 2 t and 2 t + 1.
     """
 
-    words: Tensor  # int32 [..., N, K / 256, 4, 4]
-    scales: Tensor  # float16 [..., N, K / 256]
+    words: Tensor  # int32 [..., N / 16, K / 256, 16, 4, 4]: row of the tile, lane, word
+    scales: Tensor  # float16 [..., N / 16, K / 256, 16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +59,36 @@ class Q2:
     low four bits, minimum in the high ones.  value = d * scale * code - dmin * minimum.
     """
 
-    words: Tensor  # int32 [..., N, K / 256, 4, 4]
-    minors: Tensor  # uint8 [..., N, K / 256, 16]
-    scales: Tensor  # float16 [..., N, K / 256, 2]: d, dmin
+    words: Tensor  # int32 [..., N / 16, K / 256, 16, 4, 4]
+    minors: Tensor  # uint8 [..., N / 16, K / 256, 16, 16]
+    scales: Tensor  # float16 [..., N / 16, K / 256, 16, 2]: d, dmin
 
 
 def split_q8(raw: Tensor) -> Q8:
     """Planes of Q8_0 bytes [..., N, K / 32 * 34]."""
     blocks = raw.unflatten(-1, (-1, 34))
-    return Q8(blocks[..., 2:].contiguous().view(torch.int8).flatten(-2), _half(blocks[..., :2]).squeeze(-1))
+    codes = blocks[..., 2:].unflatten(-1, (4, 8)).unflatten(-3, (-1, 4, 2))  # [..., N, B, p, s, t, e]
+    chunks = _swapped(_tiled(codes, -6).unflatten(-5, (2, 8)))
+    scales = _half(blocks[..., :2]).squeeze(-1).unflatten(-1, (-1, 8))
+    return Q8(chunks.flatten(-6).view(torch.int8), _tiled(scales, -3).contiguous())
 
 
 def join_q8(planes: Q8) -> Tensor:
     """The bytes again."""
-    codes = planes.codes.unflatten(-1, (-1, STEP)).view(torch.uint8)
-    return torch.cat((_bytes(planes.scales.unsqueeze(-1)), codes), -1).flatten(-2)
+    scales, codes = _bytes(_rows(planes.scales, -1).unsqueeze(-1)), _q8_codes(planes).view(torch.uint8)
+    return torch.cat((scales, codes), -1).flatten(-3)
+
+
+def split_half(matrix: Tensor) -> Half:
+    """The plane of F16 values [..., N, K]."""
+    steps = matrix.unflatten(-1, (-1, 8, 4, 8))  # [..., N, B, s, t, e]
+    return Half(_tiled(steps, -5).unflatten(-4, (2, 8)).movedim(-3, -5).flatten(-5))
+
+
+def join_half(plane: Half) -> Tensor:
+    """The values again, float16 [..., N, K]."""
+    chunks = plane.values.unflatten(-1, (8, 2, 8, 4, 8)).movedim(-5, -3)  # [..., T, B, r, g, s, t, e]
+    return _rows(chunks.flatten(-5, -4), -3).flatten(-4)
 
 
 def split_iq2(raw: Tensor) -> IQ2:
@@ -74,19 +102,21 @@ def split_iq2(raw: Tensor) -> IQ2:
     halves = (signs.unflatten(-1, (2, 4)) << lanes).sum(-1)  # [..., t, half]
     minor = (packed >> 28).unflatten(-1, (4, 2))  # [..., t, 2]: groups 2 t, 2 t + 1
     words = torch.cat((books.view(torch.int32), _signed(halves | minor << 28)), -1)
-    return IQ2(words, _half(blocks[..., :2]).squeeze(-1))
+    scales = _half(blocks[..., :2]).squeeze(-1)
+    return IQ2(_tiled(words, -4).contiguous(), _tiled(scales, -2).contiguous())
 
 
 def join_iq2(planes: IQ2) -> Tensor:
     """The bytes again."""
-    books = planes.words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2)  # [..., q, t]
-    halves = _unsigned(planes.words[..., 2:])  # [..., t, half]
+    words = _rows(planes.words, -2)
+    books = words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2)  # [..., q, t]
+    halves = _unsigned(words[..., 2:])  # [..., t, half]
     shifts = torch.arange(4, device=halves.device) * 7
     signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)  # [..., q, t]
     packed = (signs << shifts).sum(-1) | (halves >> 28).flatten(-2) << 28
     tail = _bytes(_signed(packed).unsqueeze(-1))
     groups = torch.cat((books, tail), -1).flatten(-2)
-    return torch.cat((_bytes(planes.scales.unsqueeze(-1)), groups), -1).flatten(-2)
+    return torch.cat((_bytes(_rows(planes.scales).unsqueeze(-1)), groups), -1).flatten(-2)
 
 
 def split_q2(raw: Tensor) -> Q2:
@@ -99,7 +129,10 @@ def split_q2(raw: Tensor) -> Q2:
     ordered = lanes.movedim(-3, -4).flatten(-3, -2).unflatten(-2, (4, 4))  # [..., t, word, r, byte]
     packed = (ordered << shifts.unsqueeze(-1)).sum(-2, dtype=torch.uint8)
     minors = blocks[..., :16].unflatten(-1, (8, 2)).transpose(-1, -2).flatten(-2)
-    return Q2(packed.view(torch.int32).squeeze(-1), minors.contiguous(), _half(blocks[..., 80:]))
+    words, scales = packed.view(torch.int32).squeeze(-1), _half(blocks[..., 80:])
+    return Q2(
+        _tiled(words, -4).contiguous(), _tiled(minors, -3).contiguous(), _tiled(scales, -3).contiguous()
+    )
 
 
 def join_q2(planes: Q2) -> Tensor:
@@ -107,34 +140,34 @@ def join_q2(planes: Q2) -> Tensor:
     values = _q2_codes(planes).unflatten(-1, (2, 4, 32))
     shifts = torch.arange(0, 8, 2, device=values.device, dtype=torch.uint8).unsqueeze(-1)
     codes = (values << shifts).sum(-2, dtype=torch.uint8).flatten(-2)
-    return torch.cat((_sub_blocks(planes), codes, _bytes(planes.scales)), -1).flatten(-2)
+    return torch.cat((_sub_blocks(planes), codes, _bytes(_rows(planes.scales, -1))), -1).flatten(-2)
 
 
 def decode_q8(planes: Q8) -> Tensor:
     """Values, float32 [..., N, K]."""
-    codes: Tensor = planes.codes.unflatten(-1, (-1, STEP)).float()
-    return (codes * planes.scales.float().unsqueeze(-1)).flatten(-2)
+    return (_q8_codes(planes).float() * _rows(planes.scales, -1).float().unsqueeze(-1)).flatten(-3)
 
 
 def decode_iq2(planes: IQ2) -> Tensor:
     """Values, float32 [..., N, K]."""
-    device = planes.words.device
-    books = planes.words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2).long()  # [..., q, t]
-    halves = _unsigned(planes.words[..., 2:])
-    shifts = torch.arange(4, device=device) * 7
+    words = _rows(planes.words, -2)
+    books = words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2).long()  # [..., q, t]
+    halves = _unsigned(words[..., 2:])
+    shifts = torch.arange(4, device=words.device) * 7
     signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)
     minor = (halves >> 28).flatten(-2).float()  # [..., q]
-    scale = planes.scales.float().unsqueeze(-1) * (0.5 + minor) * 0.25
-    magnitudes = torch.from_numpy(quants.iq2_codewords().copy()).to(device)[books]
-    plus = torch.from_numpy(quants.iq2_signs().copy()).to(device)[signs]
-    return (scale[..., None, None] * magnitudes * plus).flatten(-4)
+    scale = _rows(planes.scales).float().unsqueeze(-1) * (0.5 + minor) * 0.25
+    magnitudes = torch.from_numpy(quants.iq2_codewords().copy()).to(words.device)[books]
+    plus = torch.from_numpy(quants.iq2_signs().copy()).to(words.device)[signs]
+    values: Tensor = (scale[..., None, None] * magnitudes * plus).flatten(-4)
+    return values
 
 
 def decode_q2(planes: Q2) -> Tensor:
     """Values, float32 [..., N, K]."""
-    codes: Tensor = _q2_codes(planes).unflatten(-1, (16, 16)).float()
+    codes = _q2_codes(planes).unflatten(-1, (16, 16)).float()
     subs = _sub_blocks(planes)
-    d, dmin = planes.scales.float().unbind(-1)
+    d, dmin = _rows(planes.scales, -1).float().unbind(-1)
     scale, low = d.unsqueeze(-1) * (subs & 15).float(), dmin.unsqueeze(-1) * (subs >> 4).float()
     return (codes * scale.unsqueeze(-1) - low.unsqueeze(-1)).flatten(-3)
 
@@ -152,20 +185,40 @@ def sign_selectors() -> Tensor:
     return _signed((minus << torch.arange(0, 32, 4)).sum(-1))
 
 
+def _tiled(plane: Tensor, rows: int) -> Tensor:
+    """[..., N, B, rest] to [..., N / 16, B, 16, rest]; `rows` is the dimension of N."""
+    return plane.unflatten(rows, (-1, TILE)).transpose(rows, rows + 1)
+
+
+def _rows(plane: Tensor, last: int = 0) -> Tensor:
+    """[..., T, B, 16, rest] to [..., 16 T, B, rest]; the dimension of the tile's rows is `last` - 1."""
+    return plane.transpose(last - 2, last - 1).flatten(last - 3, last - 2)
+
+
+def _swapped(chunks: Tensor) -> Tensor:
+    """[..., r, g, p, s, t, e] to [..., r, p, g, t, s, e], and back again."""
+    return chunks.transpose(-5, -4).transpose(-3, -2)
+
+
+def _q8_codes(planes: Q8) -> Tensor:
+    """Codes in order, int8 [..., N, B, 8, 32]."""
+    codes = _swapped(planes.codes.unflatten(-1, (2, 4, 8, 4, 2, 8))).flatten(
+        -6, -5
+    )  # [..., T, B, 16, p, s, t, e]
+    return _rows(codes, -4).flatten(-4, -3).flatten(-2)
+
+
 def _q2_codes(planes: Q2) -> Tensor:
-    """Codes in order, uint8 [..., K / 256, 256]."""
-    shifts = torch.arange(0, 8, 2, device=planes.words.device, dtype=torch.uint8).unsqueeze(-1)
-    parts = (
-        planes.words.contiguous().view(torch.uint8).unflatten(-1, (4, 1, 4)) >> shifts & 3
-    )  # t, word, r, byte
-    halves: Tensor = parts.flatten(-3, -2).unflatten(-2, (8, 2))
-    return halves.movedim(-4, -3).flatten(-4)
+    """Codes in order, uint8 [..., N, B, 256]."""
+    words = _rows(planes.words, -2).contiguous()
+    shifts = torch.arange(0, 8, 2, device=words.device, dtype=torch.uint8).unsqueeze(-1)
+    parts = words.view(torch.uint8).unflatten(-1, (4, 1, 4)) >> shifts & 3  # [..., t, word, r, byte]
+    return parts.flatten(-3, -2).unflatten(-2, (8, 2)).movedim(-4, -3).flatten(-4)
 
 
 def _sub_blocks(planes: Q2) -> Tensor:
-    """Scale bytes in the order of the values, uint8 [..., K / 256, 16]."""
-    pairs: Tensor = planes.minors.unflatten(-1, (2, 8))
-    return pairs.transpose(-1, -2).flatten(-2)
+    """Scale bytes in the order of the values, uint8 [..., N, B, 16]."""
+    return _rows(planes.minors, -1).unflatten(-1, (2, 8)).transpose(-1, -2).flatten(-2)
 
 
 def _half(raw: Tensor) -> Tensor:

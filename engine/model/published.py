@@ -75,14 +75,14 @@ _QUANTIZED = {
 def two_bit_tensors(spec: ModelSpec) -> Iterator[tuple[str, QuantType, int]]:
     """Name, block format and bytes of every tensor in the 2-bit recipe."""
     for tensor in expected(spec):
-        kind = _recipe_type(tensor)
+        kind = recipe_type(tensor)
         rows = 1
         for size in tensor.shape[:-1]:
             rows *= size
         yield tensor.name, kind, rows * row_bytes(kind, tensor.shape[-1])
 
 
-def _recipe_type(tensor: Expected) -> QuantType:
+def recipe_type(tensor: Expected) -> QuantType:
     """2-bit routed experts, 8-bit attention, shared experts and output, the rest as precise as it must be."""
     if len(tensor.types) == 1:
         return tensor.types[0]

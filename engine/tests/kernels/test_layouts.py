@@ -34,7 +34,7 @@ def random_blocks(kind: QuantType, shape: tuple[int, ...], seed: int) -> torch.T
 
 
 @pytest.mark.parametrize(("kind", "split", "join", "values"), KINDS)
-@pytest.mark.parametrize("shape", [(3, 256), (5, 1024), (2, 7, 512)])
+@pytest.mark.parametrize("shape", [(16, 256), (48, 1024), (2, 32, 512)])
 def test_planes_give_back_the_bytes_and_the_values(
     kind: QuantType,
     split: Callable[[torch.Tensor], Any],
@@ -59,3 +59,9 @@ def test_selectors_name_the_codebook_and_its_signs() -> None:
     plus = torch.from_numpy(quants.iq2_signs().copy())
 
     assert torch.equal((words[:, None] * plus[None]).long(), table[kinds])
+
+
+def test_tiles_of_halves_give_back_the_values() -> None:
+    matrix = torch.randn(3, 32, 512, generator=torch.Generator().manual_seed(1)).half()
+
+    assert torch.equal(matrix, layouts.join_half(layouts.split_half(matrix)))

@@ -1,0 +1,196 @@
+"""Speed of the device path on a synthetic model of full size: decode over depth and rows, and each kernel.
+
+Every share of the bandwidth is taken against kernels that read or copy the same bytes in the same run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.device.cache import DeviceCache
+from engine.device.decode import DecodeStep, Products
+from engine.device.synthetic import Synthetic, shortened
+from engine.device.weights import DeviceWeights
+from engine.kernels.cuda.build import Long, load
+from engine.kernels.cuda.packed import CudaProducts
+from engine.kernels.rows import IndexLayout, KvLayout
+from engine.kernels.triton.compress import PAGE_TOKENS
+from engine.model.published import SPECS
+
+WARM_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure."""
+
+    layers: int
+    depths: Sequence[int]
+    rows: Sequence[int]
+    steps: int
+    slots: int = 16
+
+
+def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
+    """The report of a plan on the current device; `say` gets a line for each thing done."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    spec = shortened(SPECS["v4-flash"], plan.layers)
+    report: dict[str, Any] = {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "layers": plan.layers,
+    }
+    began = time.perf_counter()
+    weights = DeviceWeights.load(spec, Synthetic(spec, device))
+    torch.cuda.synchronize()
+    report["generate_s"] = round(time.perf_counter() - began, 1)
+    report["weight_gib"] = round(torch.cuda.memory_allocated() / 2**30, 2)
+    say(
+        f"{report['card']}: {plan.layers} layers, {report['weight_gib']} GiB made in {report['generate_s']} s"
+    )
+    products = CudaProducts(device)
+    report["bandwidth"] = bandwidth(device)
+    say(f"bandwidth {report['bandwidth']}")
+    deepest = max(plan.depths) + 2 * plan.steps + 256
+    cache = filled(
+        DeviceCache.empty(
+            spec, device, slots=plan.slots, pages=_pages(deepest) + plan.slots * 32, most=_pages(deepest)
+        ),
+        spec,
+    )
+    report["decode"] = [_decode(weights, cache, products, depth, 1, plan.steps, say) for depth in plan.depths]
+    report["rows"] = [_decode(weights, cache, products, 2048, rows, plan.steps, say) for rows in plan.rows]
+    return report
+
+
+def bandwidth(device: torch.device) -> dict[str, float]:
+    """Bytes a second, in TB/s, of a copy (read and written) and of a plain read of 4 GiB."""
+    source = torch.zeros(2**32, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seen = torch.zeros(1, dtype=torch.int32, device=device)
+    module = load("gemv.cu", device.index or 0)
+    copy_s = clock(lambda: target.copy_(source))
+    read_s = clock(lambda: read(module, source, seen))
+    return {"copy_tb_s": round(2 * 2**32 / copy_s / 1e12, 3), "read_tb_s": round(2**32 / read_s / 1e12, 3)}
+
+
+def read(module: Any, data: Tensor, seen: Tensor) -> None:
+    """Read a tensor's bytes and keep nothing."""
+    count = data.numel() * data.element_size() // 16
+    blocks = max(1, min(132 * 8, count // 1024))
+    module.launch("read_bytes", (blocks, 1), 256, data, Long(count), seen)
+
+
+def clock(work: Callable[[], object], repeats: int = 7) -> float:
+    """Median seconds of one call, by events on the device."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        seconds.append(start.elapsed_time(end) / 1e3)
+    return float(statistics.median(seconds))
+
+
+def filled(cache: DeviceCache, spec: Any, seed: int = 1) -> DeviceCache:
+    """Valid random rows everywhere, and every sequence's pages its own; the first sequence gets the most."""
+    device = cache.table.device
+    random = torch.Generator(device).manual_seed(seed)
+    kv, index = KvLayout(spec.nope_dim, spec.rope_dim), IndexLayout(spec.index_dim)
+    for layer in cache.layers:
+        _fill_rows(layer.ring.view(-1, kv.nbytes), kv, random)
+        if layer.main is not None:
+            _fill_rows(layer.main.pool, kv, random)
+        if layer.index is not None:
+            layer.index.pool.random_(0, 256, generator=random)
+            layer.index.pool[:, index.scale_at :] = 126
+    own = cache.table.shape[1]
+    cache.table[0] = torch.arange(own)
+    for slot in range(1, cache.table.shape[0]):
+        cache.table[slot] = torch.arange(own) % 32 + own + (slot - 1) * 32
+    cache.table.clamp_(max=cache.pages - 1)
+    return cache
+
+
+def _fill_rows(rows: Tensor, layout: KvLayout, random: torch.Generator) -> None:
+    for start in range(0, len(rows), 1 << 20):
+        part = rows[start : start + (1 << 20)]
+        part.random_(0, 256, generator=random)
+        part[:, : layout.nope] &= 0xB7  # no number above 28, none that is not one
+        part[:, layout.nope : layout.tail_at] = 125
+        tail = torch.randn(len(part), layout.rope, generator=random, device=rows.device).bfloat16()
+        part[:, layout.tail_at :] = tail.view(torch.uint8)
+
+
+def _pages(tokens: int) -> int:
+    return -(-tokens // PAGE_TOKENS)
+
+
+def _decode(
+    weights: DeviceWeights,
+    cache: DeviceCache,
+    products: Products,
+    depth: int,
+    rows: int,
+    steps: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Time of captured steps of `rows` rows at `depth`: one stream of several rows, or several streams, is
+    the same work."""
+    step = DecodeStep(weights, cache, products, rows)
+    step.tokens.random_(0, weights.spec.vocab)
+    step.slots.copy_(torch.arange(rows) if rows > 8 else torch.zeros(rows))
+    start = torch.full((rows,), depth, dtype=torch.int32) if rows > 8 else depth + torch.arange(rows)
+    step.positions.copy_(start)
+    began = time.perf_counter()
+    step.capture()
+    torch.cuda.synchronize()
+    capture_s = time.perf_counter() - began
+    for _ in range(WARM_STEPS):
+        step.run()
+    step.positions.copy_(start)
+    seconds = [clock(step.run, 1) for _ in range(steps)]
+    middle = statistics.median(seconds)
+    finite = bool(torch.isfinite(step.run()).all())
+    rate = rows / middle
+    say(
+        f"depth {depth}, {rows} rows: {middle * 1e3:.3f} ms a step, {rate:.1f} tok/s, "
+        f"finite {finite}, captured in {capture_s:.1f} s"
+    )
+    return {
+        "depth": depth,
+        "rows": rows,
+        "ms": round(middle * 1e3, 4),
+        "ms_p90": round(sorted(seconds)[int(len(seconds) * 0.9)] * 1e3, 4),
+        "tok_s": round(rows / middle, 1),
+        "finite": finite,
+        "kernels": kernels(step.run),
+    }
+
+
+def kernels(work: Callable[[], object], repeats: int = 3) -> list[dict[str, Any]]:
+    """Every kernel that `work` runs: launches and microseconds a call of `work`, the longest first."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(repeats):
+            work()
+        torch.cuda.synchronize()
+    rows = [
+        {
+            "kernel": event.key,
+            "launches": event.count / repeats,
+            "us": round(event.self_device_time_total / repeats, 1),
+        }
+        for event in profile.key_averages()
+        if event.self_device_time_total > 0
+    ]
+    return sorted(rows, key=lambda row: -row["us"])

@@ -1,0 +1,89 @@
+"""A model of a published shape with random contents, made in place in seconds: for speed, never for answers.
+
+Names, shapes and block formats are those of the 2-bit recipe; scales are such that activations keep their
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from engine.gguf.quants import QuantType, row_bytes
+from engine.model.published import recipe_type
+from engine.model.spec import ModelSpec
+from engine.model.tensors import Expected, expected
+
+# Root mean square of a value whose block has scale 1: codes -127..127; magnitude, minor scale and sign; code,
+# scale and minimum of random bytes.
+_SPREAD = {QuantType.Q8_0: 73.0, QuantType.IQ2_XXS: 63.0, QuantType.Q2_K: 16.0}
+_HALVES = {QuantType.Q8_0: (34, (0,)), QuantType.IQ2_XXS: (66, (0,)), QuantType.Q2_K: (84, (80, 82))}
+
+
+def shortened(spec: ModelSpec, layers: int) -> ModelSpec:
+    """The same model with fewer layers."""
+    return replace(
+        spec,
+        n_layer=layers,
+        ratios=spec.ratios[:layers],
+        swiglu_limits=spec.swiglu_limits[:layers],
+        n_hash_layer=min(spec.n_hash_layer, layers),
+    )
+
+
+class Synthetic:
+    """Random tensors of a model, each from its own seed, so that any one can be made again."""
+
+    def __init__(self, spec: ModelSpec, device: torch.device, seed: int = 0) -> None:
+        self._spec = spec
+        self._device = device
+        self._tensors = {tensor.name: tensor for tensor in expected(spec)}
+        self._seeds = {name: seed + number for number, name in enumerate(self._tensors)}
+
+    def tensors(self) -> Iterable[Expected]:
+        """All tensors of the model."""
+        return self._tensors.values()
+
+    def type(self, name: str) -> QuantType:
+        """The recipe's block format."""
+        return recipe_type(self._tensors[name])
+
+    def raw(self, name: str) -> Tensor:
+        """Bytes as a file holds them, on the device; plain types as values."""
+        tensor, kind = self._tensors[name], self.type(name)
+        random = torch.Generator(self._device).manual_seed(self._seeds[name])
+        if kind is QuantType.I32:
+            return self._experts(tensor, random)
+        if kind in _SPREAD:
+            return self._blocks(tensor, kind, random)
+        values = torch.randn(tensor.shape, generator=random, device=self._device)
+        values = values * self._deviation(tensor) + (1.0 if "norm" in name else 0.0)
+        return values.half() if kind is QuantType.F16 else values
+
+    def _deviation(self, tensor: Expected) -> float:
+        if "token_embd" in tensor.name:
+            return 1.0
+        if len(tensor.shape) == 1 or "_ape" in tensor.name:
+            return 0.1
+        return float(tensor.shape[-1] ** -0.5)
+
+    def _experts(self, tensor: Expected, random: torch.Generator) -> Tensor:
+        """Distinct experts for every token."""
+        scores = torch.rand(tensor.shape[0], self._spec.n_expert, generator=random, device=self._device)
+        return scores.topk(tensor.shape[1], dim=1).indices.int()
+
+    def _blocks(self, tensor: Expected, kind: QuantType, random: torch.Generator) -> Tensor:
+        shape = (*tensor.shape[:-1], row_bytes(kind, tensor.shape[-1]))
+        raw = torch.empty(shape, dtype=torch.uint8, device=self._device)
+        words = raw.view(-1)[: raw.numel() // 8 * 8].view(torch.int64)
+        words.random_(generator=random)  # 63 random bits
+        raw.view(-1)[raw.numel() // 8 * 8 :] = 7
+        size, places = _HALVES[kind]
+        blocks = raw.unflatten(-1, (-1, size))
+        scale = torch.full((1,), self._deviation(tensor) / _SPREAD[kind], device=self._device).half()
+        for at in places:
+            blocks[..., at : at + 2] = scale.view(torch.uint8)
+        return raw

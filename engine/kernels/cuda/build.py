@@ -1,0 +1,94 @@
+"""Compiles the CUDA sources of this folder at first use and launches their kernels on torch's current stream.
+
+Goes through NVRTC and the driver by NVIDIA's own Python bindings, which torch's CUDA builds depend on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Long:
+    """An integer that a kernel takes as 64 bit."""
+
+    value: int
+
+
+class Module:
+    """The kernels of one compiled source."""
+
+    def __init__(self, image: bytes) -> None:
+        from cuda.bindings import driver
+
+        torch.cuda.current_stream()  # makes torch's context the current one
+        self._driver = driver
+        self._module = _checked(driver.cuModuleLoadData(image))
+        self._kernels: dict[str, Any] = {}
+
+    def launch(self, name: str, grid: tuple[int, int], threads: int, *arguments: object) -> None:
+        """Start kernel `name`; tensors pass their address, None a null pointer, int 32 bit, float 32 bit."""
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            kernel = self._kernels[name] = _checked(
+                self._driver.cuModuleGetFunction(self._module, name.encode())
+            )
+        values, kinds = zip(*(_argument(value) for value in arguments), strict=True)
+        stream = torch.cuda.current_stream().cuda_stream
+        _checked(self._driver.cuLaunchKernel(kernel, *grid, 1, threads, 1, 1, 0, stream, (values, kinds), 0))
+
+
+@cache
+def load(source: str, device: int) -> Module:
+    """The compiled module of `source`, a file of this folder, for a device of this process."""
+    major, minor = torch.cuda.get_device_capability(device)
+    with torch.cuda.device(device):
+        return Module(compile_source(Path(__file__).with_name(source), f"sm_{major}{minor}"))
+
+
+def compile_source(path: Path, architecture: str) -> bytes:
+    """Machine code of a source; EngineError carries the compiler's words."""
+    from cuda.bindings import nvrtc
+
+    program = _checked(nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), 0, None, None))
+    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise EngineError(f"{path.name} does not compile for {architecture}: {log.decode(errors='replace')}")
+    image = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    _checked((*nvrtc.nvrtcGetCUBIN(program, image), None))
+    return image
+
+
+def _argument(value: object) -> tuple[Any, Any]:
+    if value is None:
+        return 0, ctypes.c_void_p
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr(), ctypes.c_void_p
+    if isinstance(value, Long):
+        return value.value, ctypes.c_longlong
+    if isinstance(value, int):
+        return value, ctypes.c_int
+    if isinstance(value, float):
+        return value, ctypes.c_float
+    raise TypeError(f"a kernel takes tensors, None, int and float, found {type(value).__name__}")
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    """The value of a binding's (status, value) answer; EngineError when the status is not success."""
+    status, *values = answer
+    if int(status) != 0:
+        raise EngineError(
+            f"the CUDA driver answered {status.name}; check `nvidia-smi` and the driver's version"
+        )
+    return values[0] if values else None

@@ -1,0 +1,161 @@
+"""Launches the packed products of `gemv.cu`: the fast twin of `engine.kernels.ref.packed`.
+
+The partition of every sum is fixed by a matrix's shape, so a row's bits are the same for 1 and for 32 rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.kernels import layouts
+from engine.kernels.cuda.build import load
+from engine.kernels.layouts import IQ2, Q2, Q8, Half
+from engine.kernels.ref.packed import Planes, Routes
+
+WARPS = 8
+THREADS = WARPS * 32
+ROUTED_BLOCKS = 2  # persistent blocks a multiprocessor
+
+
+class CudaProducts:
+    """The four products of a decode step on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        index = device.index or 0
+        self._module = load("gemv.cu", index)
+        self._blocks = torch.cuda.get_device_properties(index).multi_processor_count * ROUTED_BLOCKS
+        self._book = layouts.codebook_selectors().to(device)
+        self._sign = layouts.sign_selectors().to(device)
+
+    def dense(
+        self, x: Planes, q8: Q8 | None, q_out: Tensor | None, f16: Half | None, h_out: Tensor | None
+    ) -> None:
+        """`q_out` [M, N] of a Q8_0 matrix and `h_out` of an F16 one, either may be missing."""
+        rows = x.ints.shape[0]
+        q_weight, q_scales = (q8.codes, q8.scales) if q8 is not None else (None, None)
+        values = f16.values if f16 is not None else None
+        first, second = _shape(q_weight), _shape(values)
+        blocks = _blocks(first[0], first[2]) + _blocks(second[0], second[2])
+        self._module.launch(
+            f"dense_{_columns(rows)}",
+            (blocks, 1),
+            THREADS,
+            q_weight,
+            q_scales,
+            q_out,
+            *first,
+            _stride(q_out),
+            values,
+            h_out,
+            *second,
+            _stride(h_out),
+            x.ints,
+            x.scales,
+            x.halves,
+            rows,
+        )
+
+    def grouped(self, x: Planes, q8: Q8, out: Tensor) -> None:
+        """`out` [M, G N] of planes [G, M, K] and a matrix [G N, K]: each group with its own rows."""
+        groups, rows = x.ints.shape[:2]
+        tiles, width, cuts = _shape(q8.codes)
+        tiles //= groups
+        self._module.launch(
+            f"grouped_{_columns(rows)}",
+            (_blocks(tiles, cuts), groups),
+            THREADS,
+            q8.codes,
+            q8.scales,
+            out,
+            tiles,
+            width,
+            cuts,
+            x.ints,
+            x.scales,
+            rows,
+        )
+
+    def routed_up(self, x: Planes, up: IQ2, routes: Routes, limit: float, out: Tensor) -> None:
+        """Weighted gated unit `out` [M K, F] of every pair from x [M, C] and stacks [E, 2 F, ..], gate
+        first."""
+        width, inner = up.words.shape[2] * layouts.SUPER, up.words.shape[1] * layouts.TILE // 2
+        self._module.launch(
+            "routed_up",
+            (self._blocks, 1),
+            THREADS,
+            up.words,
+            up.scales,
+            out,
+            width,
+            inner,
+            limit,
+            x.ints,
+            x.scales,
+            routes.weights,
+            self._book,
+            self._sign,
+            routes.active,
+            routes.counts,
+            routes.pairs,
+            routes.total,
+            routes.experts.shape[1],
+        )
+
+    def routed_down(self, x: Planes, sums: Tensor, down: Q2, shared: Q8, routes: Routes, out: Tensor) -> None:
+        """`out` [M K + M, C] of planes of as many rows: every pair with its expert, then the shared expert's
+        rows.
+
+        `sums` float16 [M K, F / 256, 2, 16] are the sums of the integers of 16 values each in parts of 2^15.
+        """
+        rows, used = routes.experts.shape
+        tiles, width, cuts = _shape(shared.codes)
+        blocks = _blocks(tiles, cuts) + self._blocks
+        self._module.launch(
+            f"routed_down_{_columns(rows)}",
+            (blocks, 1),
+            THREADS,
+            shared.codes,
+            shared.scales,
+            cuts,
+            rows,
+            down.words,
+            down.minors,
+            down.scales,
+            out,
+            width,
+            out.shape[1],
+            x.ints,
+            x.scales,
+            sums,
+            routes.active,
+            routes.counts,
+            routes.pairs,
+            routes.total,
+            used,
+        )
+
+
+def _shape(plane: Tensor | None) -> tuple[int, int, int]:
+    """Tiles, inner width and cuts of a matrix's plane [tiles, blocks, 4096]: slices of two blocks, at most
+    one a warp."""
+    if plane is None:
+        return 0, layouts.SUPER, 1
+    tiles, blocks = plane.shape[:2]
+    cuts = 1
+    while cuts < WARPS and blocks % (cuts * 4) == 0:
+        cuts *= 2
+    return tiles, blocks * layouts.SUPER, cuts
+
+
+def _blocks(tiles: int, cuts: int) -> int:
+    return -(-tiles // (WARPS // cuts))
+
+
+def _columns(rows: int) -> int:
+    """Groups of eight columns that the launched kernel has room for."""
+    return 1 if rows <= 8 else 2 if rows <= 16 else 4
+
+
+def _stride(out: Tensor | None) -> int:
+    return 0 if out is None else out.stride(0)

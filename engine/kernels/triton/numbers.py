@@ -1,0 +1,101 @@
+"""Number formats inside Triton kernels: E4M3, FP4 (E2M1) and the split integers of the packed products.
+
+Written with integer arithmetic alone, so that every card and the interpreter give the same bits
+(docs/numerics.md).  Values that are already representable keep their bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Operands of BF16 products.  The interpreter multiplies no BF16; the same values in float32 give it the same
+# sums.
+OPERAND = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+
+
+@triton.jit
+def rint(x):
+    """Nearest integer, ties to even, of |x| < 2^22, as float32."""
+    magic = 12582912.0  # 1.5 * 2^23
+    return (x + magic) - magic
+
+
+@triton.jit
+def power(exponent):
+    """2^exponent as float32 for int32 exponents -126 .. 127."""
+    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def ceil_log2(x):
+    """Smallest int32 e with x <= 2^e, for positive normal x."""
+    bits = x.to(tl.int32, bitcast=True)
+    return (bits >> 23) - 127 + tl.where((bits & 0x7FFFFF) != 0, 1, 0)
+
+
+@triton.jit
+def e4m3_encode(x):
+    """Code (int32 0 .. 255) of |x| <= 448, nearest, ties to even."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    rounded = size + 0x7FFFF + ((size >> 20) & 1)
+    normal = (rounded >> 20) - ((127 - 7) << 3)
+    small = rint(tl.abs(x) * 512.0).to(tl.int32)
+    return tl.where(size < (121 << 23), small, normal) | ((bits >> 24) & 0x80)
+
+
+@triton.jit
+def e4m3_decode(code):
+    """Value, float32, of int32 codes."""
+    size = ((code & 0x7F) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2^120
+    return tl.where((code & 0x80) != 0, -size, size)
+
+
+@triton.jit
+def fp4_encode(x):
+    """Code (int32 0 .. 15) of |x| <= 6: nearest of 0, .5, 1, 1.5, 2, 3, 4, 6, ties to the even code."""
+    a = tl.abs(x)
+    code = (a > 0.25).to(tl.int32) + (a >= 0.75).to(tl.int32) + (a > 1.25).to(tl.int32)
+    code += (
+        (a >= 1.75).to(tl.int32) + (a > 2.5).to(tl.int32) + (a >= 3.5).to(tl.int32) + (a > 5.0).to(tl.int32)
+    )
+    return code | ((x.to(tl.int32, bitcast=True) >> 28) & 8)
+
+
+@triton.jit
+def fp4_double(code):
+    """Twice the value of int32 codes: an integer of 0, 1, 2, 3, 4, 6, 8, 12 with its sign."""
+    exponent = (code >> 1) & 3
+    size = tl.where(exponent == 0, code & 1, (2 + (code & 1)) << tl.maximum(exponent - 1, 0))
+    return tl.where((code & 8) != 0, -size, size)
+
+
+@triton.jit
+def split_scale(peak):
+    """Scale of a 256-value block whose largest magnitude is `peak`."""
+    return tl.where(peak > 0.0, peak / 32512.0, 1.0)
+
+
+@triton.jit
+def split_store(x, scale, ints, column):
+    """Store values as 16-bit integers of `scale`: high and low int8 of value `column` of a row at `ints`.
+
+    Eight high bytes are followed by their eight low bytes.  Returns the integers, float32.
+    """
+    whole = rint(x / scale)
+    number = whole.to(tl.int32)
+    high = (number + 128) >> 8
+    at = ints + (column // 8) * 16 + column % 8
+    tl.store(at, high.to(tl.int8))
+    tl.store(at + 8, (number - high * 256).to(tl.int8))
+    return whole
+
+
+@triton.jit
+def halves_store(x, halves, column):
+    """Store values as two float16 parts, laid out as the integers are."""
+    high = x.to(tl.float16)
+    at = halves + (column // 8) * 16 + column % 8
+    tl.store(at, high)
+    tl.store(at + 8, (x - high.to(tl.float32)).to(tl.float16))
