@@ -35,7 +35,8 @@ STYLE = """
   white-space:pre-wrap; }
 #front small { color:var(--dim); display:block; }
 #front .wide { overflow-x:auto; } #front figure { margin:0; } #front svg { max-width:100%; height:auto; }
-#front details details { margin:14px 0 0; } #front .rows td { min-width:3em; } #front .rows .text { min-width:12em; }
+#front details details { margin:14px 0 0; } #front .rows td { min-width:3em; }
+#front .rows .text { min-width:12em; }
 #front .rows pre { min-width:300px; max-height:360px; overflow:auto; margin:0; }
 @media (prefers-color-scheme: dark) { #front { --bad:#ff897d; --good:#7fd694; --odd:#f0bf6a; --line:#3a414b;
   --dim:#a2acb9; color:#e6e9ee; background:#1c2127; } }
