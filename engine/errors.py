@@ -5,6 +5,7 @@ EngineError                 anything the engine reports to a person or a client
 ├── SettingError            a setting from file, environment or command line is wrong
 ├── RuleError               an answer can no longer keep to its grammar (HTTP 500, this request only)
 ├── NumericsError           the model produced numbers that cannot be used (HTTP 500, this request only)
+├── BrokenCallError         a tool call that a stream has begun to show broke off (HTTP 500, in the stream)
 ├── RequestError            the client's request is wrong (HTTP 400)
 │   ├── ContextLengthError  the prompt does not fit the context (HTTP 400)
 │   ├── UnauthorizedError   no or a wrong API key (HTTP 401)
@@ -59,6 +60,12 @@ class RuleError(EngineError):
 
 class NumericsError(EngineError):
     """Logits hold no usable number; only the request they belong to fails."""
+
+
+class BrokenCallError(EngineError):
+    """The model broke off a tool call of which the client has seen the beginning."""
+
+    code = "broken_tool_call"
 
 
 class RequestError(EngineError):

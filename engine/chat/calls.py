@@ -1,4 +1,4 @@
-"""Reads a finished tool block back into calls, tolerant of the damage low-bit models do to it.
+"""The tags of a tool block and the values in it, tolerant of the damage low-bit models do to them.
 
 Owns tag spellings, value typing and repair against the declared types.  Knows nothing of streaming.
 """
@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.chat.dsml import PARAMETER_END, dump, parse_arguments
 from engine.chat.markers import DSML
 from engine.chat.tools import Tool
 
-_BAR = f"(?:{DSML}|DSML｜|)"  # a tag may lose its first bar or all of its marker
+BARS = (DSML, "DSML｜", "")  # a tag may lose its first bar or all of its marker
+_BAR = f"(?:{'|'.join(BARS)})"
 START = re.compile(f"<{_BAR}tool_calls>")
 END = re.compile(f"</{_BAR}tool_calls>")
-_INVOKE = re.compile(rf"\s*<({_BAR})invoke((?:\s+\w+=\"[^\"]*\")*)\s*>")
-_INVOKE_END = re.compile(rf"\s*</{_BAR}invoke>")
-_PARAMETER = re.compile(rf"\s*<({_BAR})parameter((?:\s+\w+=\"[^\"]*\")*)\s*>")
+GUARD = "&lt;" + PARAMETER_END[1:]  # how a value spells the tag that would end it
+_ATTRIBUTES = r"((?:\s+\w+=\"[^\"]*\")*)\s*>"
 _ATTRIBUTE = re.compile(r"(\w+)=\"([^\"]*)\"")
+_UNFINISHED = r"(?:\s+\w+=\"[^\"]*\")*\s*(?:\w+(?:=(?:\"[^\"]*)?)?)?"
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _JSON_TYPES: Mapping[type, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -34,62 +35,47 @@ _JSON_TYPES: Mapping[type, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedCall:
-    """One call as the model meant it; `arguments` is always the JSON text of an object."""
+class OpeningTag:
+    """An invoke or a parameter begins; `bar` is what is left of the marker in it, `stop` where it ends."""
 
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedBlock:
-    """The complete calls of a block and what text is left behind them."""
-
-    calls: tuple[ParsedCall, ...]
-    rest: str
+    bar: str
+    attributes: Mapping[str, str]
+    stop: int
 
 
-def parse_block(block: str, tools: Sequence[Tool]) -> ParsedBlock:
-    """Parse text that begins with a start tag or an invoke: calls up to the first damage, then `rest`."""
-    position = len(block) - len(block.lstrip())
-    if start := START.match(block, position):
-        position = start.end()
-    declared = {tool.name: tool for tool in tools}
-    calls: list[ParsedCall] = []
-    while found := _invoke(block, position, declared):
-        call, position = found
-        calls.append(call)
-    rest = block[position:].lstrip()
-    closing = END.match(rest)
-    return ParsedBlock(tuple(calls), rest[closing.end() :] if closing else rest)
+class TagKind:
+    """One kind of opening tag: reads it, and says whether a text may still become one."""
 
+    def __init__(self, name: str) -> None:
+        self._whole = re.compile(rf"<({_BAR}){name}{_ATTRIBUTES}")
+        self._begun = re.compile(rf"<{_BAR}{name}{_UNFINISHED}")
+        self._heads = tuple(f"<{bar}{name}" for bar in BARS)
 
-def _invoke(block: str, position: int, declared: Mapping[str, Tool]) -> tuple[ParsedCall, int] | None:
-    """One invoke from `position` and the position behind it; None when it is not complete."""
-    head = _INVOKE.match(block, position)
-    name = _attributes(head[2]).get("name") if head else None
-    if head is None or not name:
-        return None
-    tool = declared.get(name)
-    arguments: dict[str, object] = {}
-    position = head.end()
-    while parameter := _PARAMETER.match(block, position):
-        end = re.compile(re.escape(f"</{parameter[1]}parameter>")).search(block, parameter.end())
-        key = _attributes(parameter[2]).get("name")
-        if end is None or key is None:
+    def read(self, text: str, at: int) -> OpeningTag | None:
+        """The tag that stands at a place."""
+        found = self._whole.match(text, at)
+        if found is None:
             return None
-        kind = _attributes(parameter[2]).get("string")
-        types = tool.types.get(key, ()) if tool else ()
-        arguments[key] = _value(block[parameter.end() : end.start()], kind, types)
-        position = end.end()
-    tail = _INVOKE_END.match(block, position)
-    if tail is None:
-        return None
-    return ParsedCall(name, dump(_unwrap(arguments, tool))), tail.end()
+        attributes = {key: _unescape(value) for key, value in _ATTRIBUTE.findall(found[2])}
+        return OpeningTag(found[1], attributes, found.end())
+
+    def may_come(self, rest: str) -> bool:
+        """More text could make this one."""
+        return begins(rest, self._heads) or self._begun.fullmatch(rest) is not None
 
 
-def _attributes(text: str) -> dict[str, str]:
-    return {key: _unescape(value) for key, value in _ATTRIBUTE.findall(text)}
+INVOKE = TagKind("invoke")
+PARAMETER = TagKind("parameter")
+
+
+def closings(name: str) -> tuple[str, ...]:
+    """All spellings of a closing tag."""
+    return tuple(f"</{bar}{name}>" for bar in BARS)
+
+
+def begins(rest: str, tags: tuple[str, ...]) -> bool:
+    """The text is a proper beginning of one of the tags."""
+    return any(tag != rest and tag.startswith(rest) for tag in tags)
 
 
 def _unescape(value: str) -> str:
@@ -98,20 +84,37 @@ def _unescape(value: str) -> str:
     return value
 
 
-def _value(body: str, kind: str | None, types: tuple[str, ...]) -> object:
-    raw_string = kind == "true" or (kind is None and (not types or "string" in types))
-    if raw_string:
-        value: object = body.replace("&lt;" + PARAMETER_END[1:], PARAMETER_END)
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a parameter's text means; `repaired` when it is not what the text says by itself."""
+
+    value: object
+    repaired: bool
+
+
+def is_raw(kind: str | None, types: tuple[str, ...]) -> bool:
+    """The text is a string as it stands; decided by the `string` attribute, or by the schema without one."""
+    return kind == "true" or (kind is None and (not types or "string" in types))
+
+
+def read_value(body: str, kind: str | None, types: tuple[str, ...]) -> Value:
+    """The value of a parameter's text, converted only where the schema excludes its type."""
+    if is_raw(kind, types):
+        said: object = body.replace(GUARD, PARAMETER_END)
+        broken = False
     else:
-        value = _json(body)
-    return _repair(value, types)
+        said, broken = _json(body)
+    value = _repair(said, types)
+    return Value(value, broken or kind is None or value is not said)
 
 
-def _json(body: str) -> object:
-    """JSON, with Python's words for constants tolerated; what is neither stays a string."""
+def _json(body: str) -> tuple[object, bool]:
+    """JSON, and whether it took more than reading: Python's words are tolerated, the rest stays a string."""
     trimmed = body.strip()
     parsed = parse_arguments('{"v": ' + _PYTHON_WORDS.get(trimmed, trimmed) + "}")
-    return body if parsed is None or len(parsed) != 1 else parsed.get("v", body)
+    if parsed is None or parsed.keys() != {"v"}:
+        return body, True
+    return parsed["v"], trimmed in _PYTHON_WORDS
 
 
 def _repair(value: object, types: tuple[str, ...]) -> object:
@@ -119,7 +122,7 @@ def _repair(value: object, types: tuple[str, ...]) -> object:
     if not types or any(name in types for name in _JSON_TYPES.get(type(value), ())):
         return value
     if isinstance(value, str):
-        converted = _json(value)
+        converted, _ = _json(value)
         if any(name in types for name in _JSON_TYPES.get(type(converted), ())):
             return converted
     elif "string" in types and isinstance(value, int | float):
@@ -127,14 +130,26 @@ def _repair(value: object, types: tuple[str, ...]) -> object:
     return value
 
 
-def _unwrap(arguments: dict[str, object], tool: Tool | None) -> dict[str, object]:
-    """Undo a wrapper parameter the model made up around the real arguments."""
-    if tool is None or len(arguments) != 1:
-        return arguments
-    ((key, value),) = arguments.items()
-    if key not in ("arguments", "input") or key in tool.types:
-        return arguments
+def unwrap(key: str, value: object, tool: Tool | None) -> Mapping[str, object] | None:
+    """The real arguments in a lone parameter that the model made up around them."""
+    if tool is None or key not in ("arguments", "input") or key in tool.types:
+        return None
     inner = parse_arguments(value) if isinstance(value, str) else value
     if isinstance(inner, dict) and inner and all(name in tool.types for name in inner):
         return inner
-    return arguments
+    return None
+
+
+def required(tool: Tool) -> frozenset[str]:
+    """The parameters that a call of this tool must have."""
+    schema = parse_arguments(tool.schema) or {}
+    parameters = schema.get("parameters")
+    names = parameters.get("required") if isinstance(parameters, dict) else None
+    return (
+        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+    )
+
+
+def dump_key(key: str) -> str:
+    """A member's name and what stands before its value."""
+    return dump(key) + ": "

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from engine.chat.calls import END, START, parse_block
+from engine.chat.block_reader import BlockReader, Closed, Grown, Opened, Step
+from engine.chat.calls import START, required
 from engine.chat.markers import DSML, END_THINK, THINK
-from engine.chat.pieces import CallArguments, CallStart, End, Output, Piece, call_id
+from engine.chat.pieces import BlockResult, CallArguments, CallStart, End, Output, Piece, call_id
 from engine.chat.request import ToolCall
 from engine.chat.stops import StopFilter
 from engine.chat.tools import Tool
@@ -47,9 +48,18 @@ class OutputParser:
     reasoning: str = ""
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    spoiled: bool = False
+    tool_result: BlockResult | None = None
+    block: str | None = None
     _state: _State = field(init=False)
     _stops: StopFilter = field(init=False)
     _held: str = ""
+    _reader: BlockReader = field(default_factory=lambda: BlockReader({}))
+    _lazy: bool = False  # the block has no start tag, so that a call in it must be complete to count
+    _refused: bool = False
+    _pending: list[Step] = field(default_factory=list)
+    _open_id: str | None = None  # of the call that clients have seen open
+    _taken: int = 0  # of the block's text: what the calls so far cover
     _fresh: bool = True  # nothing of the reasoning was seen yet
 
     def __post_init__(self) -> None:
@@ -86,14 +96,14 @@ class OutputParser:
         """No more text comes; everything held back goes where it belongs.  Sets `end` if it is open."""
         if self.end is not None:
             return []
-        self.end = end
         if self._state is _State.REASONING:
             pieces = self._finish_reasoning(end)
         elif self._state is _State.TOOL:
-            pieces = self._finish_block(self._held, end)
+            pieces = self._take(self._reader.push(self._held)) + self._end_block(end)
         else:
             pieces = self._release(self._held)
         self._held = ""
+        self.end = self.end or end
         return pieces + self._flush_stops()
 
     def _drain(self) -> list[Output]:
@@ -149,7 +159,7 @@ class OutputParser:
         if self.end is None:
             pieces += self._flush_stops()
             self._held = self._held[len(text) :]
-            self._state = _State.TOOL
+            self._enter_block(self._held)
         return pieces
 
     def _cut(self, at: int) -> list[Output]:
@@ -165,43 +175,102 @@ class OutputParser:
         return self._release(text) if text else None
 
     def _drain_tool(self) -> list[Output] | None:
-        """Wait for the end of the block, then deliver all of its calls."""
-        closing = END.search(self._held)
-        if closing is None:
+        """Hand out what the block has said so far; its end is the end of the answer."""
+        if not self._held:
             return None
-        block, self._held = self._held[: closing.end()], ""
-        self.end = End.TOOL_CALLS
-        return self._finish_block(block, End.TOOL_CALLS)
+        text, self._held = self._held, ""
+        pieces = self._take(self._reader.push(text))
+        if self._reader.closed and self.end is None:
+            pieces += self._end_block(End.TOOL_CALLS)
+        return pieces
 
-    def _finish_block(self, block: str, end: End) -> list[Output]:
-        """Deliver the complete calls of a block; a damaged rest is content, as is a block without calls."""
-        parsed = parse_block(block, self.tools)
+    def _take(self, steps: Sequence[Step]) -> list[Output]:
+        """Calls as they open, grow and close.  One without a start tag counts only once it is complete."""
         pieces: list[Output] = []
-        for call in parsed.calls if self.parallel else parsed.calls[:1]:
-            index, made = len(self.calls), ToolCall(self.new_id(), call.name, call.arguments)
-            pieces += [CallStart(index, made.id or "", made.name), CallArguments(index, made.arguments)]
-            self.calls.append(made)
-        if self.calls and end is not End.LENGTH:
-            self.end = End.TOOL_CALLS
-        elif end is End.TOOL_CALLS:
+        for step in steps:
+            if self.end is not None or self._refused:
+                break
+            self._pending.append(step)
+            if self._lazy and not isinstance(step, Closed):
+                continue
+            if self._lazy and isinstance(step, Closed) and not self._is_plausible(step):
+                self._refused = True
+                break
+            for kept in self._pending:
+                pieces += self._show(kept)
+            self._pending.clear()
+        return pieces
+
+    def _show(self, step: Step) -> list[Output]:
+        index = len(self.calls)
+        match step:
+            case Opened():
+                self._open_id = self.new_id()
+                return [CallStart(index, self._open_id, step.name)]
+            case Grown():
+                return [CallArguments(index, step.text)]
+            case Closed():
+                self.calls.append(ToolCall(self._open_id, step.name, step.arguments))
+                self._open_id, self._taken = None, self._reader.rest
+                if not self.parallel:
+                    self.end = End.TOOL_CALLS
+                return []
+
+    def _is_plausible(self, call: Closed) -> bool:
+        tool = self._reader.tools.get(call.name)
+        return tool is not None and required(tool) <= call.keys
+
+    def _end_block(self, end: End) -> list[Output]:
+        """Complete calls count; a damaged rest is content, as is a block without calls.
+
+        A call that a stream has seen open and that will never close cannot be taken back: its text is content
+        only for those who read the whole answer, and `spoiled` tells the others.
+        """
+        pieces = self._take(self._reader.finish())
+        if self.end is not None:
+            return pieces
+        text = self._reader.text
+        rest = text[self._taken :].lstrip() if self.calls else text
+        if self._reader.rest == len(text) and not self._refused and self.calls:
+            rest = ""  # nothing but the end tag is left
+        self.end = End.TOOL_CALLS if self.calls and end is not End.LENGTH else end
+        if end is End.TOOL_CALLS and not self.calls:
             self.end = End.STOP
-        rest = parsed.rest if parsed.calls else block
-        return pieces + self._say(rest)
+        self._judge_block(rest)
+        if self._open_id is None:
+            return pieces + self._say(rest)
+        self.content += rest
+        self.spoiled = end is not End.LENGTH
+        return pieces
+
+    def _judge_block(self, rest: str) -> None:
+        """Note how the block read, and keep it for replay when it is whole."""
+        if not self.calls or rest.strip():
+            self.tool_result = "failed"
+        else:
+            self.tool_result = "repaired" if self._reader.repaired or not self._reader.closed else "ok"
+            self.block = self._reader.text if self._reader.closed else None
 
     def _finish_reasoning(self, end: End) -> list[Output]:
         if self.tools and end is End.STOP and self._is_call(self._held):
-            return self._finish_block(self._held, end)
+            self._enter_block(self._held)
+            return self._take(self._reader.push(self._held)) + self._end_block(end)
         pieces = self._reason(self._held)
         if end is End.STOP and not self.content:
             pieces += self._say(self.reasoning)  # the client gets an answer, even a misplaced one
         return pieces
 
+    def _enter_block(self, block: str) -> None:
+        self._reader = BlockReader({tool.name: tool for tool in self.tools})
+        self._lazy = START.match(block.lstrip()) is None
+        self._state = _State.TOOL
+
     def _is_call(self, block: str) -> bool:
         """A complete block of declared tools with nothing behind it."""
-        parsed = parse_block(block, self.tools)
-        declared = {tool.name for tool in self.tools}
-        known = all(call.name in declared for call in parsed.calls)
-        return bool(parsed.calls) and known and not parsed.rest.strip()
+        reader = BlockReader({tool.name: tool for tool in self.tools})
+        calls = [step for step in (*reader.push(block), *reader.finish()) if isinstance(step, Closed)]
+        known = all(call.name in reader.tools for call in calls)
+        return bool(calls) and known and not reader.open_call and not reader.text[reader.rest :].strip()
 
     def _reason(self, text: str) -> list[Output]:
         self.reasoning += text

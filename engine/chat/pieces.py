@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 
 from engine.chat.request import ToolCall
 
+BlockResult = Literal["ok", "repaired", "failed"]
+
 
 def call_id(prefix: str = "call_") -> str:
     """An unguessable id for a tool call: knowing it is what lets a client send the call back."""
@@ -50,6 +52,8 @@ class Parser(Protocol):
     """Turns decoded text into what clients see.  Push text and thinking markers in order, then `finish`.
 
     `end` is set as soon as the parser itself knows that the answer is over.
+    `content` and `calls` are the whole answer.  Where `spoiled`, a stream has shown a call that never closed.
+    `block` is the text of a tool block that can be sent back as it stands; `tool_result` is how it read.
     """
 
     end: End | None
@@ -57,6 +61,9 @@ class Parser(Protocol):
     reasoning: str
     content: str
     calls: list[ToolCall]
+    spoiled: bool
+    tool_result: BlockResult | None
+    block: str | None
 
     @property
     def in_reasoning(self) -> bool:

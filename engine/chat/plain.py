@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.chat.pieces import End, Output, Piece
+from engine.chat.pieces import BlockResult, End, Output, Piece
 from engine.chat.request import ToolCall
 from engine.chat.stops import StopFilter
 
@@ -22,6 +22,9 @@ class PlainParser:
     reasoning: str = ""
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    spoiled: bool = False
+    tool_result: BlockResult | None = None
+    block: str | None = None
     in_reasoning: bool = False
     _filter: StopFilter = field(init=False)
 

@@ -13,13 +13,13 @@ from itertools import groupby
 
 from engine.chat.dsml import render_calls, split_markers
 from engine.chat.markers import ASSISTANT, BOS, DSML, END_THINK, EOS, THINK, USER
+from engine.chat.replay import Replay
 from engine.chat.request import (
     AssistantTurn,
     ChatRequest,
     Effort,
     RawPrompt,
     ToolResult,
-    Turn,
     UserText,
     UserTurn,
 )
@@ -110,9 +110,12 @@ class EffortPrefixes:
         return {Effort.HIGH: self.high, Effort.MAX: self.max}.get(request.effort, "")
 
 
-def render(request: ChatRequest, *, prefixes: EffortPrefixes | None = None) -> list[Segment]:
+def render(
+    request: ChatRequest, *, prefixes: EffortPrefixes | None = None, replay: Replay | None = None
+) -> list[Segment]:
     """Segments of the whole prompt, the opening of the next assistant turn included.
 
+    Calls that `replay` remembers stand there as they were written, all others in the canonical form.
     A final assistant turn is left open: generation continues its content.
     """
     segments = [marker(BOS), text((prefixes or EffortPrefixes()).of(request)), *_system(request)]
@@ -120,7 +123,12 @@ def render(request: ChatRequest, *, prefixes: EffortPrefixes | None = None) -> l
     last_user = max((i for i, turn in enumerate(request.turns) if isinstance(turn, UserTurn)), default=-1)
     for index, turn in enumerate(request.turns):
         keep = request.keeps_reasoning or index > last_user
-        segments += _turn(turn, request=request, keep_reasoning=keep, open_end=index == last)
+        if isinstance(turn, UserTurn):
+            segments += _user_turn(turn, thinking=request.thinking, open_end=index == last)
+            continue
+        shows = request.thinking and keep and not (index == last and not turn.reasoning)
+        segments += _assistant_turn(turn, shows_reasoning=shows, replay=replay)
+        segments += [] if index == last else [marker(EOS)]
     return [segment for segment in segments if segment.text]
 
 
@@ -150,12 +158,10 @@ def _system(request: ChatRequest) -> list[Segment]:
     return parts
 
 
-def _turn(turn: Turn, *, request: ChatRequest, keep_reasoning: bool, open_end: bool) -> list[Segment]:
-    if isinstance(turn, AssistantTurn):
-        return _assistant_turn(turn, request=request, keep_reasoning=keep_reasoning, open_end=open_end)
+def _user_turn(turn: UserTurn, *, thinking: bool, open_end: bool) -> list[Segment]:
     segments = [marker(USER), text("\n\n".join(map(_block, turn.blocks)))]
     if open_end:
-        segments += [marker(ASSISTANT), marker(THINK if request.thinking else END_THINK)]
+        segments += [marker(ASSISTANT), marker(THINK if thinking else END_THINK)]
     return segments
 
 
@@ -166,14 +172,8 @@ def _block(block: UserText | ToolResult) -> str:
     return f"<tool_result>{guarded}</tool_result>"
 
 
-def _assistant_turn(
-    turn: AssistantTurn, *, request: ChatRequest, keep_reasoning: bool, open_end: bool
-) -> list[Segment]:
-    shows = request.thinking and keep_reasoning and not (open_end and not turn.reasoning)
-    segments = [marker(ASSISTANT)]
-    if shows:
-        segments += [marker(THINK), text(turn.reasoning)]
-    segments += [marker(END_THINK), text(turn.content), *render_calls(turn.calls)]
-    if not open_end:
-        segments.append(marker(EOS))
-    return segments
+def _assistant_turn(turn: AssistantTurn, *, shows_reasoning: bool, replay: Replay | None) -> list[Segment]:
+    thought = [marker(THINK), text(turn.reasoning)] if shows_reasoning else []
+    written = replay.find(turn.calls) if replay is not None else None
+    calls = render_calls(turn.calls) if written is None else split_markers(written, (DSML,))
+    return [marker(ASSISTANT), *thought, marker(END_THINK), text(turn.content), *calls]

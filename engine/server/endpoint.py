@@ -19,7 +19,7 @@ from engine.chat.request import AssistantTurn, ChatRequest, Effort
 from engine.chat.rules import Form
 from engine.config import ServerSettings
 from engine.core import Request, SamplingParams, TokenRule
-from engine.errors import ContextLengthError, EngineError, RequestError
+from engine.errors import BrokenCallError, ContextLengthError, EngineError, RequestError
 from engine.metrics import Metrics
 from engine.server import journal
 from engine.server.answers import json_response
@@ -156,6 +156,8 @@ class Answer:
             over = True
             self._ended()
             assert self.generation.summary is not None
+            if self.generation.summary.spoiled:
+                raise BrokenCallError("the tool call broke off and cannot be run; ask again")
             for frame in writer.finished(self.generation.summary):
                 yield frame
         except EngineError as error:

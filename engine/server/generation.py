@@ -58,6 +58,7 @@ class Summary:
     """A complete answer and its counts; `last_ids` are those that no chunk has carried.
 
     `context_full`: it ended because the context did, not because of a budget that the client set.
+    `spoiled`: a stream has shown a tool call that broke off and cannot be taken back.
     """
 
     end: End
@@ -69,6 +70,7 @@ class Summary:
     last_ids: tuple[int, ...]
     reasoning_tokens: int
     context_full: bool
+    spoiled: bool
     timings: Timings
     probabilities: tuple[Probability, ...] = ()
     last_probabilities: tuple[Probability, ...] = ()
@@ -177,6 +179,7 @@ class Generation:
             raise CapacityError("the answer was given up because nobody read it for too long")
         pieces = self.parser.finish(End.LENGTH if event.reason is FinishReason.LENGTH else End.STOP)
         chunks = [self._chunk(pieces)] if pieces else []
+        self._note_block()
         end = self.parser.end or End.STOP
         self.summary = Summary(
             end=end,
@@ -187,6 +190,7 @@ class Generation:
             token_ids=tuple(self._token_ids),
             last_ids=tuple(self._waiting_ids),
             reasoning_tokens=self._reasoning,
+            spoiled=self.parser.spoiled,
             context_full=end is End.LENGTH and self.fills_context,
             timings=event.timings,
             probabilities=tuple(self._probabilities),
@@ -199,6 +203,13 @@ class Generation:
         return Probability(
             text(event.token), logprob, tuple((text(token), value) for token, value in event.top)
         )
+
+    def _note_block(self) -> None:
+        """Count how a tool block read, and remember it for when the client sends its calls back."""
+        if self.parser.tool_result is not None:
+            self.service.engine.metrics.add(f"tool_parse_{self.parser.tool_result}")
+        if self.parser.block is not None:
+            self.service.replay.remember(self.parser.block, self.parser.calls)
 
     def _chunk(self, pieces: list[Output]) -> Chunk:
         ids, self._waiting_ids = tuple(self._waiting_ids), []

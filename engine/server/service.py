@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.chat.markers import Markers
+from engine.chat.replay import Replay
 from engine.chat.request import ChatRequest, Prompt, RawPrompt
 from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes, encode_segments, raw, render
@@ -35,6 +36,7 @@ class Service:
     context: int
     rules: Rules
     prefixes: EffortPrefixes = field(default_factory=EffortPrefixes)
+    replay: Replay = field(default_factory=Replay)
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -50,7 +52,9 @@ class Service:
             ids = self.checked_ids(prompt.ids, member)
         else:
             segments = (
-                render(prompt, prefixes=self.prefixes) if isinstance(prompt, ChatRequest) else raw(prompt)
+                render(prompt, prefixes=self.prefixes, replay=self.replay)
+                if isinstance(prompt, ChatRequest)
+                else raw(prompt)
             )
             least = sum(len(segment.text) for segment in segments) // self.tokenizer.longest_token_bytes
             if least >= self.context:  # characters: never more than bytes

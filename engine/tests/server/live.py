@@ -29,18 +29,15 @@ def byte_tokenizer() -> Tokenizer:
 
 @dataclass(slots=True)
 class Script:
-    """What the model writes after any chat; marker texts in it become markers.
+    """What the model writes after a chat, or after the text of one; marker texts in it become markers.
 
     After a prompt without chat format it writes the alphabet, for ever.
     """
 
-    answer: str = "Hello there."
+    answer: str | Callable[[str], str] = "Hello there."
     tokenizer: Tokenizer = field(default_factory=byte_tokenizer)
     before_step: Callable[[list[list[int]]], object] | None = None
-    _written: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._written = self._ids()
+    _written: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
     def runner(self) -> FakeRunner:
         """A runner that follows the script."""
@@ -51,11 +48,18 @@ class Script:
             return self.tokenizer.encode(chr(ord("a") + len(tokens) % 26))[0]
         opening = len(tokens) - 1 - tokens[::-1].index(self.tokenizer.special(ASSISTANT))
         done = len(tokens) - (opening + 2)  # the thinking marker belongs to the prompt
-        return self._written[done] if 0 <= done < len(self._written) else self.tokenizer.special(EOS)
+        written = self._answer_to(tokens[:opening])
+        return written[done] if 0 <= done < len(written) else self.tokenizer.special(EOS)
 
-    def _ids(self) -> list[int]:
+    def _answer_to(self, prompt: tuple[int, ...]) -> list[int]:
+        if prompt not in self._written:
+            fixed = isinstance(self.answer, str)
+            self._written[prompt] = self._ids("" if fixed else self.tokenizer.decode(prompt))
+        return self._written[prompt]
+
+    def _ids(self, prompt: str) -> list[int]:
         ids: list[int] = []
-        rest = self.answer
+        rest = self.answer if isinstance(self.answer, str) else self.answer(prompt)
         while rest:
             found = next((name for name in (THINK, END_THINK, DSML) if rest.startswith(name)), None)
             piece = found or rest[0]
