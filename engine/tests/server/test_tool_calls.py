@@ -51,7 +51,8 @@ def test_a_call_that_breaks_off_is_an_error_in_the_stream_and_text_in_the_whole(
         last = stream(live, CHAT, body)[-1].data
         event = stream(live, MESSAGES, {"messages": ASK, "tools": [{"name": "bash", "input_schema": SCHEMA}]})
 
-    assert ("stop", f"Working.{broken}") == (choice["finish_reason"], choice["message"]["content"])
+    assert "stop" == choice["finish_reason"]
+    assert choice["message"]["content"].startswith(f"Working.{broken}")
     assert "tool_calls" not in choice["message"]
     assert "broken_tool_call" == last["error"]["code"]
     assert ("error", "api_error") == (event[-1].name, event[-1].data["error"]["type"])
