@@ -105,9 +105,14 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser)
-    parser.add_argument("--depths", default="512,8192", help="tokens before decoding; default: 512,8192")
+    parser.add_argument("--depths", help="tokens before decoding; default: 512,8192; on a card more")
     parser.add_argument("--decode", type=int, default=32, metavar="N", help="tokens to decode; default: 32")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    card = parser.add_argument_group("on an accelerator, a synthetic model of full size")
+    card.add_argument("--synthetic", metavar="NAME", help="v4-flash or v4-pro: random weights of that shape")
+    card.add_argument("--layers", type=int, metavar="N", help="only the first N layers; default: all")
+    card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
+    card.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
     parser.set_defaults(command=_bench)
 
 
@@ -160,10 +165,33 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    if options.synthetic:
+        return _bench_card(options)
     settings = _settings(options)
     path = model_path(settings)
     from engine.bench import describe, measure, parse_depths
 
-    report = measure(path, settings, depths=parse_depths(options.depths), decode=options.decode)
+    depths = parse_depths(options.depths or "512,8192")
+    report = measure(path, settings, depths=depths, decode=options.decode)
     print(json.dumps(report, indent=1) if options.json else describe(report))
+    return 0
+
+
+def _bench_card(options: argparse.Namespace) -> int:
+    from engine.bench import parse_depths
+    from engine.device.bench import Plan, measure
+
+    plan = Plan(
+        model=options.synthetic,
+        layers=options.layers,
+        depths=parse_depths(options.depths or "2048,32768,131072"),
+        rows=parse_depths(options.rows),
+        steps=options.decode,
+    )
+    report = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    text = json.dumps(report, indent=1)
+    if options.out:
+        options.out.write_text(text + "\n")
+    if options.json or not options.out:
+        print(text)
     return 0

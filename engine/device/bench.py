@@ -12,26 +12,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
 from engine.device.cache import DeviceCache
 from engine.device.decode import DecodeStep, Products
 from engine.device.synthetic import Synthetic, shortened
 from engine.device.weights import DeviceWeights
+from engine.errors import EngineError, SettingError
 from engine.kernels.cuda.build import Long, load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
 from engine.model.published import SPECS
+from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
+MOST_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure."""
+    """What to measure: a published shape, all layers or the first ones, and steps of several sizes."""
 
-    layers: int
+    model: str
+    layers: int | None
     depths: Sequence[int]
     rows: Sequence[int]
     steps: int
@@ -39,32 +44,44 @@ class Plan:
 
 
 def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report of a plan on the current device; `say` gets a line for each thing done."""
+    """The report of a plan on the current device; `say` gets a line for each thing done.
+
+    SettingError for a shape that is not published, EngineError where there is no accelerator.
+    """
+    spec = _spec(plan)
+    if not torch.cuda.is_available():
+        raise EngineError("a synthetic model runs on an accelerator and torch sees none; check `nvidia-smi`")
     device = torch.device("cuda", torch.cuda.current_device())
-    spec = shortened(SPECS["v4-flash"], plan.layers)
-    report: dict[str, Any] = {
-        "card": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "layers": plan.layers,
-    }
+    with torch.inference_mode():
+        return _measure(plan, spec, device, say)
+
+
+def _spec(plan: Plan) -> ModelSpec:
+    if plan.model not in SPECS:
+        raise SettingError(f"--synthetic is {plan.model!r}; allowed are {', '.join(SPECS)}")
+    spec = SPECS[plan.model]
+    if plan.layers is not None and not 1 <= plan.layers <= spec.n_layer:
+        raise SettingError(f"--layers is {plan.layers}; allowed is 1 to {spec.n_layer}")
+    if max(plan.rows) > MOST_ROWS:
+        raise SettingError(f"--rows has {max(plan.rows)}; a step has at most {MOST_ROWS} rows")
+    return shortened(spec, plan.layers or spec.n_layer)
+
+
+def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
+    card = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+    report: dict[str, Any] = {**card, "model": plan.model, "layers": spec.n_layer}
     began = time.perf_counter()
     weights = DeviceWeights.load(spec, Synthetic(spec, device))
     torch.cuda.synchronize()
     report["generate_s"] = round(time.perf_counter() - began, 1)
     report["weight_gib"] = round(torch.cuda.memory_allocated() / 2**30, 2)
-    say(
-        f"{report['card']}: {plan.layers} layers, {report['weight_gib']} GiB made in {report['generate_s']} s"
-    )
+    say(f"{report['card']}: {spec.n_layer} layers, {report['weight_gib']} GiB in {report['generate_s']} s")
     products = CudaProducts(device)
     report["bandwidth"] = bandwidth(device)
     say(f"bandwidth {report['bandwidth']}")
-    deepest = max(plan.depths) + 2 * plan.steps + 256
-    cache = filled(
-        DeviceCache.empty(
-            spec, device, slots=plan.slots, pages=_pages(deepest) + plan.slots * 32, most=_pages(deepest)
-        ),
-        spec,
-    )
+    most = _pages(max(plan.depths) + 2 * plan.steps + 256)
+    empty = DeviceCache.empty(spec, device, slots=plan.slots, pages=most + plan.slots * 32, most=most)
+    cache = filled(empty, spec)
     report["decode"] = [_decode(weights, cache, products, depth, 1, plan.steps, say) for depth in plan.depths]
     report["rows"] = [_decode(weights, cache, products, 2048, rows, plan.steps, say) for rows in plan.rows]
     return report
