@@ -182,7 +182,12 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
     first = "starting the server" if job.target.launched else "looking for the server"
     board.say(f"run {job.folder.path.name}: {counts}, {first}")
     with serving(job.target, job.profile, job.folder) as servers:
-        found["served_models"] = served_models(servers.judged[0], job.target.api_key)
+        named = served_models(servers.judged[0], job.target.api_key)
+        if named != found.setdefault("served_models", named):
+            raise UsageError(
+                f"the run was begun on a server of {found['served_models']}, this one serves {named};"
+                " give the same, or begin a new run"
+            )
         drive = Drive(
             job.profile,
             job.folder,

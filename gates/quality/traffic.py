@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
+from gates.harness import room
 from gates.harness.history import ITEM, Event, Operation, notes, operations
 from gates.harness.stats import wilson
 from gates.harness.verdict import Finding, Measure, measured
@@ -78,15 +79,29 @@ def records_of(events: Sequence[Event]) -> list[ItemRecord]:
 
 
 def _missing(found: Traffic, events: Sequence[Event], records: Sequence[ItemRecord]) -> None:
-    """Items that were planned and have no record."""
-    plans: list[dict[str, dict[str, int]]] = [note.get("items", {}) for note in notes(events, SETS_PLANNED)]
-    planned = sum(count for arms in plans[-1].values() for count in arms.values()) if plans else 0
-    first = sum(record.repeat == 0 for record in records)
+    """Items that were planned and have no record; the note says by which versions all others were made."""
+    plans = list(notes(events, SETS_PLANNED))
+    planned = sum(count for arms in _planned(plans[-1]).values() for count in arms.values()) if plans else 0
+    missing = max(0, planned - sum(record.repeat == 0 for record in records))
     absent = _absent_parts(events)
-    why = "" if planned else "the record has no plan"
     if absent:
         why = f"part {', '.join(map(str, absent))} of the items is in another run: join them with `judge`"
-    found.say("quality.missing_count", None if why else max(0, planned - first), planned, why)
+        found.say("quality.missing_count", None, planned, why)
+    elif gap := room.unfinished(events) or ("" if planned else "the record has no plan"):
+        found.say("quality.missing_count", None, planned, gap)
+    else:
+        found.say("quality.missing_count", missing, planned, _made_by(events, plans[-1]))
+
+
+def _planned(plan: Event) -> dict[str, dict[str, int]]:
+    return dict(plan.get("items", {}))
+
+
+def _made_by(events: Sequence[Event], plan: Event) -> str:
+    """Versions of prompts, graders and data, and in which isolation programs ran."""
+    said = [f"{name} {version[:16]}" for name, version in dict(plan.get("versions", {})).items()]
+    ran = {f"programs ran in {note.get('isolation')}" for note in notes(events, "sandbox")}
+    return ", ".join([*said, *sorted(ran)])
 
 
 def _absent_parts(events: Sequence[Event]) -> list[int]:

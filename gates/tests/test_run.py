@@ -419,6 +419,16 @@ def test_a_gate_that_asks_by_item_goes_on_behind_its_record(
     assert "pass" == verdict_of(folder)["verdict"]
 
 
+def test_a_run_is_not_gone_on_with_on_a_server_of_another_model(
+    echo_profile: Profile, model_file: Path
+) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    folder.write_run(folder.read_run() | {"served_models": ["another"]})
+
+    with pytest.raises(UsageError, match=r"begun on a server of \['another'\], this one serves \['fake'\]"):
+        run.resume(killed(folder), Target(model=model_file, server=fake_command()), None, quiet())
+
+
 def test_a_finished_run_has_nothing_to_go_on_with(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
 

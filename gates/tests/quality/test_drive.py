@@ -32,7 +32,7 @@ from gates.tests.faults import Honest
 from gates.tests.quality.driving import COUNT, SEED, SETS, driven, judged, settings, verdicts
 from gates.tests.quality.quirky import MODEL, QuirkyServer
 from gates.tests.quality.scholar import Scholar
-from gates.tests.reader import Body, Cut, Delta, End, Part, ReaderServer
+from gates.tests.reader import Body, Cut, Delta, Die, End, Part, ReaderServer
 
 ONE_SET = ("mini_arithmetic",)
 
@@ -313,6 +313,55 @@ def test_honesty_is_not_tried_on_a_question_that_cannot_be_varied() -> None:
     without = Ask(part, replace(asks[0].item, question=words), 0, "candidate")
 
     assert asks[1:3] == probing.chosen([without, *asks[1:]], 2)
+
+
+class DiesAfter(Honest):
+    """Is gone in the middle of one reply."""
+
+    def __init__(self, backend: Scholar, replies: int) -> None:
+        super().__init__(backend)
+        self._left = replies
+
+    def spoil(self, body: Body, parts: Iterator[Part]) -> Iterator[Part]:
+        """So many whole replies, then the end of the server."""
+        del body
+        self._left -= 1
+        if self._left < 0:
+            raise Die
+        yield from parts
+
+
+def test_a_server_that_dies_makes_all_unknown_and_another_one_goes_on(tmp_path: Path) -> None:
+    table = small(concurrency=1)
+    first = driven(tmp_path, table, DiesAfter(scholar(), 3))
+    died = verdicts(judged(tmp_path, table))
+    after = driven(tmp_path, table, Honest(scholar()), before=history.read(tmp_path / "history.jsonl"))
+
+    assert (3, COUNT) == (len(first), len(after))
+    assert {Verdict.UNKNOWN} == set(died.values())
+    assert Verdict.PASS == verdicts(judged(tmp_path, table))["quality.missing_count"]
+
+
+def test_a_record_that_lost_an_item_is_seen(tmp_path: Path) -> None:
+    driven(tmp_path, small(), Honest(scholar()))
+    path = tmp_path / "items.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    (missing,) = (m for m in judged(tmp_path, small()).measures if m.id == "quality.missing_count")
+
+    assert (1.0, Verdict.FAIL, COUNT) == (missing.value, missing.verdict, missing.n)
+    assert "mini_arithmetic grader 1" in missing.note
+
+
+def test_a_set_without_its_data_is_unknown_and_says_what_mends_it(tmp_path: Path) -> None:
+    with ReaderServer(Honest(scholar())) as server:
+        profile_of_gsm8k = quality_profile(small(sets=["gsm8k"]))
+        target = Target(base_urls=(server.base_url,))
+        request = run.Request(profile_of_gsm8k, target, runs=tmp_path / "runs", data=tmp_path)
+        code = run.run(request, Console(file=io.StringIO()))
+    verdict = record.find(tmp_path / "runs", "latest").read_verdict()
+
+    assert ExitCode.UNKNOWN == code
+    assert "run `python -m gates data fetch`" in verdict["reasons"][0]
 
 
 def test_progress_counts_the_cells_that_are_left() -> None:
