@@ -19,8 +19,9 @@ from engine.device.cache import DeviceCache
 from engine.device.decode import DecodeStep, Products
 from engine.device.synthetic import Synthetic, shortened
 from engine.device.weights import DeviceWeights
+from engine.device.yardstick import clock, read, table
 from engine.errors import EngineError, SettingError
-from engine.kernels.cuda.build import Long, load
+from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
@@ -83,8 +84,42 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     empty = DeviceCache.empty(spec, device, slots=plan.slots, pages=most + plan.slots * 32, most=most)
     cache = filled(empty, spec)
     report["decode"] = [_decode(weights, cache, products, depth, 1, plan.steps, say) for depth in plan.depths]
+    report["products"] = {str(rows): table(weights, products, rows) for rows in (1, 16)}
+    say(
+        "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
+    )
     report["rows"] = [_decode(weights, cache, products, 2048, rows, plan.steps, say) for rows in plan.rows]
+    del cache, empty
+    report["capacity"] = capacity(spec, device, say)
     return report
+
+
+BUDGET = 119 * 2**30  # what a 128 GB box leaves to model and cache
+
+
+def capacity(spec: ModelSpec, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
+    """Tokens of live rows beside the model inside the budget: taken, written, and read back."""
+    torch.cuda.empty_cache()
+    free = BUDGET - torch.cuda.memory_allocated()
+    page = sum(pool.numel() for pool in _pools(DeviceCache.empty(spec, device, slots=1, pages=1, most=1)))
+    pages = max(0, (free - 2**30) // page)  # a GiB for what steps write
+    cache = DeviceCache.empty(spec, device, slots=1, pages=pages, most=1)
+    wrong = 0
+    for again in (False, True):
+        for number, pool in enumerate(_pools(cache)):
+            for at, part in enumerate(pool.split(1 << 20)):
+                random = torch.Generator(device).manual_seed(number * 1000 + at)
+                values = torch.empty_like(part).random_(0, 256, generator=random)
+                wrong += int((values != part).sum()) if again else 0
+                part.copy_(values)
+    tokens, each = pages * PAGE_TOKENS, page / PAGE_TOKENS
+    say(f"capacity: {tokens} tokens of {each:.2f} bytes, {wrong} bytes read back wrong")
+    return {"tokens": tokens, "bytes_per_token": each, "wrong_bytes": wrong, "budget_gib": BUDGET / 2**30}
+
+
+def _pools(cache: DeviceCache) -> list[Tensor]:
+    streams = [stream for layer in cache.layers for stream in (layer.main, layer.index) if stream is not None]
+    return [stream.pool for stream in streams]
 
 
 def bandwidth(device: torch.device) -> dict[str, float]:
@@ -96,27 +131,6 @@ def bandwidth(device: torch.device) -> dict[str, float]:
     copy_s = clock(lambda: target.copy_(source))
     read_s = clock(lambda: read(module, source, seen))
     return {"copy_tb_s": round(2 * 2**32 / copy_s / 1e12, 3), "read_tb_s": round(2**32 / read_s / 1e12, 3)}
-
-
-def read(module: Any, data: Tensor, seen: Tensor) -> None:
-    """Read a tensor's bytes and keep nothing."""
-    count = data.numel() * data.element_size() // 16
-    blocks = max(1, min(132 * 8, count // 1024))
-    module.launch("read_bytes", (blocks, 1), 256, data, Long(count), seen)
-
-
-def clock(work: Callable[[], object], repeats: int = 7) -> float:
-    """Median seconds of one call, by events on the device."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3)
-    return float(statistics.median(seconds))
 
 
 def filled(cache: DeviceCache, spec: Any, seed: int = 1) -> DeviceCache:
