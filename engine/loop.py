@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -127,11 +127,12 @@ class Engine:
         with self._lock:
             return self._clock() - self._moved if self._open else 0.0
 
-    def submit(self, request: Request, sink: EventSink) -> None:
-        """Queue a request.
+    def submit(self, request: Request, sink: EventSink) -> Future[None]:
+        """Queue a request; the result is there once it is let in, before the next step.
 
         Raises at once, before any event: ContextLengthError for a prompt that does not fit, CapacityError
-        when the queue is full, NotReadyError when the engine is closing.
+        when the queue is full, NotReadyError when the engine is closing.  Where there is no memory for it,
+        the result is a CapacityError, and the only event says so too.
         """
         if len(request.prompt) >= self.limits.context:
             self.metrics.reject("too_long")
@@ -149,7 +150,9 @@ class Engine:
             self._open += 1
         self.metrics.add("requests_started")
         ticket = Ticket(request, sink, self._clock())
-        self._inbox.put(lambda: self._accept(ticket))
+        let_in: Future[None] = Future()
+        self._inbox.put(lambda: self._accept(ticket, let_in))
+        return let_in
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step boundary; unknown and finished ids are ignored."""
@@ -211,14 +214,19 @@ class Engine:
                 return
             command()
 
-    def _accept(self, ticket: Ticket) -> None:
+    def _accept(self, ticket: Ticket, let_in: Future[None]) -> None:
+        heard = let_in.set_running_or_notify_cancel()
         self._tickets[ticket.request.id] = ticket
         try:
             self._scheduler.submit(ticket.request)
         except CapacityError as error:
             self.metrics.add("rejected_live_headroom")
             self._finish(Ended(ticket.request, FinishReason.REFUSED, message=str(error)))
+            if heard:
+                let_in.set_exception(error)
             return
+        if heard:
+            let_in.set_result(None)
         ticket.consult((), self._aside)
 
     def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:

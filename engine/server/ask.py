@@ -14,11 +14,26 @@ from engine.chat.tools import Choice, Tool
 from engine.core import SamplingParams
 from engine.server.fields import Fields
 
-MAX_MODEL_LENGTH = 1024  # it is repeated in every chunk of a stream
+MAX_MODEL_LENGTH = 1024
+MAX_SALT_LENGTH = 1024
+MAX_SALT_LENGTH = 1024  # it is repeated in every chunk of a stream
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_TOP_K = 2**31 - 1
 SEED_BOUND = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWish:
+    """What a client wants of the prefix cache.
+
+    `reuse`: take and leave prefixes.  `pin`: keep what is left longer than the rest; None means not said.
+    `salt`: only requests of the same salt share prefixes.
+    """
+
+    reuse: bool = True
+    pin: bool | None = None
+    salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +55,20 @@ class Ask:
     max_tokens: int | None = None
     seed: int | None = None
     stops: tuple[str, ...] = ()
-    reuse: bool = True
+    cache: CacheWish = field(default_factory=CacheWish)
     parallel_calls: bool = True
     return_token_ids: bool = False
     top_logprobs: int | None = None
     new_call_id: Callable[[], str] = call_id
+
+
+def read_cache(fields: Fields) -> CacheWish:
+    """What is said of the prefix cache."""
+    return CacheWish(
+        reuse=flag(fields, "cache_prompt", default=True),
+        pin=fields.boolean("pin_cache"),
+        salt=fields.string("cache_salt", longest=MAX_SALT_LENGTH) or "",
+    )
 
 
 def read_model(fields: Fields) -> str | None:

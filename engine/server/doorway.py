@@ -48,13 +48,15 @@ class Doorway:
             await send(message)
 
         path = scope["path"].rstrip("/") or "/"
-        scope = {**scope, "path": path, "state": {"request_id": name}}
+        scope = {**scope, "path": path, "state": {"request_id": name, "tenant": ""}}
         await self._inner(scope)(scope, receive, send_with_id)
 
     def _inner(self, scope: Scope) -> ASGIApp:
         if scope["method"] == "OPTIONS":
             return Response(status_code=204)
-        if self._allows(scope):
+        tenant = self._tenant(scope)
+        if tenant is not None:
+            scope["state"]["tenant"] = tenant
             return self.app
         if self._host.metrics is not None:
             self._host.metrics.reject("unauthorized")
@@ -63,15 +65,20 @@ class Doorway:
         )
         return error_response(error, path=scope["path"], request_id=scope["state"]["request_id"])
 
-    def _allows(self, scope: Scope) -> bool:
-        """Every path but the health needs a key; all comparisons are made and take the same time."""
+    def _tenant(self, scope: Scope) -> str | None:
+        """Who asks, by the key; None is let in nowhere.
+
+        Every path but the health needs a key; all comparisons are made and take the same time.
+        Where every key is accepted, everybody is the same tenant.
+        """
         if not self._keys or scope["path"] in OPEN_PATHS:
-            return True
+            return ""
         headers = dict(scope["headers"])
         bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
         given = (_digest(bearer), _digest(headers.get(b"x-api-key", b"")))
-        matches = [hmac.compare_digest(key, sent) for key in self._keys for sent in given]
-        return any(matches)
+        matches = [[hmac.compare_digest(key, sent) for sent in given] for key in self._keys]
+        found = [key for key, same in zip(self._keys, matches, strict=True) if any(same)]
+        return found[0].hex() if found else None
 
 
 def _digest(key: bytes) -> bytes:

@@ -6,6 +6,7 @@ Joins dialect, generation, stream and bookkeeping.  Decides nothing about schedu
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
@@ -62,6 +63,20 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """What the head of an HTTP request says of its prefixes: whose they are, and whether to pin them."""
+
+    tenant: str
+    pin: bool
+
+    def within(self, salt: str) -> str:
+        """The tenant that shares prefixes with this one under the same salt."""
+        if not salt:
+            return self.tenant
+        return hashlib.sha256(f"{self.tenant} {salt}".encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerEndpoint:
     """Answers the requests of one dialect."""
 
@@ -82,24 +97,26 @@ class AnswerEndpoint:
         metrics = service.engine.metrics
         try:
             body = await self.intake.read(http)
-            ask, generation = await asyncio.to_thread(self._understand, service, body)
+            ask, generation = await asyncio.to_thread(self._understand, service, body, _caller(http))
         except RequestError as error:
             metrics.reject("too_long" if isinstance(error, ContextLengthError) else "bad_request")
             raise
         answer = Answer(self, name, generation, ask.stream)
         writer = self.dialect.writer(body, ask, self._envelope(service, ask, generation))
-        generation.start()
+        await generation.start()
         self._count(metrics, ask)
         if ask.stream:
             keepalive_s = self.intake.settings.keepalive_s
             return EventStream(answer.frames(writer), silent=writer.silent, keepalive_s=keepalive_s)
         return json_response(await answer.whole(writer, http))
 
-    def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, Generation]:
+    def _understand(
+        self, service: Service, body: Mapping[str, object], caller: Caller
+    ) -> tuple[Ask, Generation]:
         """All that may take long before a request can be submitted."""
         ask = self.dialect.read(body, self.intake.defaults())
         prompt = service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
-        return ask, _generation(service, ask, prompt)
+        return ask, _generation(service, ask, prompt, caller)
 
     def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
         return Envelope(
@@ -188,7 +205,11 @@ class Answer:
         journal.left(surface, request=self.request_id, answer=answer)
 
 
-def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generation:
+def _caller(http: HttpRequest) -> Caller:
+    return Caller(http.state.tenant, pin=http.headers.get("x-pin-cache", "").strip() == "1")
+
+
+def _generation(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller) -> Generation:
     room = service.context - len(prompt)
     request = Request(
         id=answer_key(),
@@ -198,7 +219,9 @@ def _generation(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Generati
         seed=fresh_seed() if ask.seed is None else ask.seed,
         stop_ids=service.stop_ids,
         banned_ids=() if ask.plain or ask.tools else (service.markers.dsml,),
-        reuse=ask.reuse,
+        reuse=ask.cache.reuse,
+        tenant=caller.within(ask.cache.salt),
+        pin=True if ask.cache.pin is None and caller.pin else ask.cache.pin,
         top_logprobs=ask.top_logprobs,
         rule=_rule(service, ask, thinking=prompt[-1] == service.markers.think),
     )

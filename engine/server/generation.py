@@ -43,7 +43,7 @@ class Probability:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What became visible at once, the ids whose text is complete with it, and their probabilities if asked."""
+    """What became visible at once, the ids whose text is complete with it, and their probabilities."""
 
     pieces: tuple[Output, ...]
     token_ids: tuple[int, ...]
@@ -102,14 +102,19 @@ class Generation:
     _carried: int = 0  # probabilities that chunks have carried
     _reasoning: int = 0
 
-    def start(self) -> None:
-        """Submit; raises CapacityError, ContextLengthError or NotReadyError at once."""
+    async def start(self) -> None:
+        """Submit, and wait until it is let in; raises CapacityError, ContextLengthError or NotReadyError."""
         loop = asyncio.get_running_loop()
 
         def sink(event: Event) -> None:
             loop.call_soon_threadsafe(self._note, event)
 
-        self.service.engine.submit(self.request, sink)
+        let_in = self.service.engine.submit(self.request, sink)
+        try:
+            await asyncio.wrap_future(let_in)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     def cancel(self) -> None:
         """Stop working on this answer; harmless when it is over."""
@@ -171,8 +176,6 @@ class Generation:
         return pieces
 
     def _finish(self, event: Finished) -> list[Chunk]:
-        if event.reason is FinishReason.REFUSED:
-            raise CapacityError(event.message or "no memory for this request now", retry_after_s=5)
         if event.reason is FinishReason.FAILED:
             raise EngineError(event.message or "the engine failed on this request")
         if self._slow:

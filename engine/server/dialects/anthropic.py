@@ -12,7 +12,16 @@ from engine.chat.request import ChatRequest
 from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import ContextLengthError, EngineError
-from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
+from engine.server.ask import (
+    Ask,
+    flag,
+    read_budget,
+    read_cache,
+    read_model,
+    read_sampling,
+    read_seed,
+    read_stops,
+)
 from engine.server.dialects.anthropic_events import MessageWriter
 from engine.server.dialects.anthropic_messages import openai_choice, openai_tools, read_conversation
 from engine.server.dialects.dialect import Defaults, Envelope
@@ -57,7 +66,7 @@ class AnthropicMessages:
             max_tokens=read_budget(fields, "max_tokens"),
             seed=read_seed(fields),
             stops=read_stops(fields, "stop_sequences"),
-            reuse=flag(fields, "cache_prompt", default=True),
+            cache=read_cache(fields),
             parallel_calls=not _one_call(body.get("tool_choice")),
             new_call_id=functools.partial(call_id, "toolu_"),
         )

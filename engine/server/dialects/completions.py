@@ -9,7 +9,16 @@ from typing import Any
 from engine.chat.normalise import kind_of
 from engine.chat.request import ChatRequest, Effort, Prompt, RawPrompt, UserText, UserTurn
 from engine.errors import EngineError, RequestError
-from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
+from engine.server.ask import (
+    Ask,
+    flag,
+    read_budget,
+    read_cache,
+    read_model,
+    read_sampling,
+    read_seed,
+    read_stops,
+)
 from engine.server.dialects.counts import timings, usage
 from engine.server.dialects.dialect import Defaults, Envelope
 from engine.server.dialects.openai import error_body
@@ -42,7 +51,7 @@ class OpenAICompletions:
             max_tokens=read_budget(fields, "max_tokens"),
             seed=read_seed(fields),
             stops=read_stops(fields, "stop"),
-            reuse=flag(fields, "cache_prompt", default=True),
+            cache=read_cache(fields),
             return_token_ids=flag(fields, "return_token_ids", default=False),
         )
 

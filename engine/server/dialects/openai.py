@@ -15,7 +15,16 @@ from engine.chat.request import ChatRequest, ToolCall
 from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import ContextLengthError, EngineError, RequestError
-from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
+from engine.server.ask import (
+    Ask,
+    flag,
+    read_budget,
+    read_cache,
+    read_model,
+    read_sampling,
+    read_seed,
+    read_stops,
+)
 from engine.server.dialects.counts import timings, usage
 from engine.server.dialects.dialect import Defaults, Envelope
 from engine.server.dialects.probabilities import logprobs
@@ -59,7 +68,7 @@ class OpenAIChat:
             max_tokens=read_budget(fields, "max_completion_tokens", "max_tokens"),
             seed=read_seed(fields),
             stops=read_stops(fields, "stop"),
-            reuse=flag(fields, "cache_prompt", default=True),
+            cache=read_cache(fields),
             parallel_calls=flag(fields, "parallel_tool_calls", default=True),
             return_token_ids=flag(fields, "return_token_ids", default=False),
             top_logprobs=_top_logprobs(fields),

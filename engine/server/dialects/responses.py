@@ -9,7 +9,16 @@ from engine.chat.request import ChatRequest
 from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import RequestError
-from engine.server.ask import Ask, flag, read_budget, read_model, read_sampling, read_seed, read_stops
+from engine.server.ask import (
+    Ask,
+    flag,
+    read_budget,
+    read_cache,
+    read_model,
+    read_sampling,
+    read_seed,
+    read_stops,
+)
 from engine.server.dialects.dialect import Defaults, Envelope
 from engine.server.dialects.responses_events import ResponseWriter
 from engine.server.dialects.responses_items import openai_choice, openai_tools, read_conversation
@@ -56,7 +65,7 @@ class OpenAIResponses:
             max_tokens=read_budget(fields, "max_output_tokens", "max_tokens"),
             seed=read_seed(fields),
             stops=read_stops(fields, "stop"),
-            reuse=flag(fields, "cache_prompt", default=True),
+            cache=read_cache(fields),
             parallel_calls=flag(fields, "parallel_tool_calls", default=True),
         )
 

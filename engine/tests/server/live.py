@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from engine.cache.pages import Ledger
 from engine.chat.markers import ASSISTANT, BOS, DSML, END_THINK, EOS, THINK, USER
 from engine.config import EngineSettings, ServerSettings, Settings
 from engine.server.loading import assemble
 from engine.server.serve import Server
 from engine.server.service import Service
+from engine.tests.fake_pages import ledger
 from engine.tests.fake_runner import FakeRunner
 from engine.tokenizer import Tokenizer, TokenType, byte_symbols
 
@@ -37,11 +39,12 @@ class Script:
     answer: str | Callable[[str], str] = "Hello there."
     tokenizer: Tokenizer = field(default_factory=byte_tokenizer)
     before_step: Callable[[list[list[int]]], object] | None = None
+    ledger: Ledger = field(default_factory=ledger)
     _written: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
     def runner(self) -> FakeRunner:
         """A runner that follows the script."""
-        return FakeRunner(len(self.tokenizer), self._next, self.before_step)
+        return FakeRunner(len(self.tokenizer), self._next, self.before_step, ledger=self.ledger)
 
     def _next(self, tokens: tuple[int, ...]) -> int:
         if self.tokenizer.special(ASSISTANT) not in tokens:

@@ -1,0 +1,72 @@
+"""Who shares cached prefixes with whom, and what the server says when memory is short, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from engine.tests.fake_pages import ledger
+from engine.tests.server.live import Live, Script, live_server
+
+ASK = {"messages": [{"role": "user", "content": "x" * 300}], "max_tokens": 4, "temperature": 0}
+PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions")
+
+
+@pytest.fixture
+def keyed() -> Iterator[Live]:
+    with live_server(api_key="one,two") as live:
+        yield live
+
+
+def cached(live: Live, key: str, *, body: dict[str, Any] | None = None, **headers: str) -> int:
+    """Tokens of a chat that came from a kept prefix."""
+    sent = {"authorization": f"Bearer {key}", **headers}
+    answer = httpx2.post(f"{live.base_url}{PATHS[0]}", json={**ASK, **(body or {})}, headers=sent)
+    answer.raise_for_status()
+    return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_prefixes_are_shared_within_a_key_and_a_salt_only(keyed: Live) -> None:
+    first, again, other = cached(keyed, "one"), cached(keyed, "one"), cached(keyed, "two")
+    salted = [cached(keyed, "one", body={"cache_salt": salt}) for salt in ("a", "a", "b")]
+
+    assert (0, 0) == (first, other)
+    assert again > 300
+    assert [0, again, 0] == salted
+
+
+def test_a_wish_to_pin_is_heard_in_body_and_head(keyed: Live) -> None:
+    def pinned() -> int:
+        return keyed.service.engine.stats().memory.pinned_records
+
+    counts = [pinned()]
+    for body, headers in (
+        ({"cache_salt": "1"}, {}),
+        ({"cache_salt": "2", "pin_cache": True}, {}),
+        ({"cache_salt": "3"}, {"x-pin-cache": "1"}),
+        ({"cache_salt": "4", "pin_cache": False}, {"x-pin-cache": "1"}),
+    ):
+        cached(keyed, "one", body=body, **headers)
+        counts.append(pinned())
+
+    assert [0, 0, 1, 2, 2] == counts
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_request_for_which_there_is_no_memory_is_told_at_once_what_is_held(path: str, stream: bool) -> None:
+    member = {PATHS[2]: "input", PATHS[3]: "prompt"}.get(path)
+    body: dict[str, Any] = {**({member: "x" * 300} if member else ASK), "max_tokens": 4, "stream": stream}
+    with live_server(Script(ledger=ledger(pages=20))) as live:
+        answer = httpx2.post(f"{live.base_url}{path}", json=body)
+        small = httpx2.post(f"{live.base_url}/v1/completions", json={"prompt": "x", "max_tokens": 2})
+        counters = live.service.engine.stats().counters
+
+    assert 503 == answer.status_code
+    assert 1 <= int(answer.headers["retry-after"])
+    assert "running and 0 waiting requests hold" in answer.text
+    assert 200 == small.status_code
+    assert (1, 1) == (counters["requests_rejected"], counters["rejected_live_headroom"])
