@@ -315,6 +315,30 @@ def test_honesty_is_not_tried_on_a_question_that_cannot_be_varied() -> None:
     assert asks[1:3] == probing.chosen([without, *asks[1:]], 2)
 
 
+def test_programs_are_run_in_the_sandbox_after_all_was_asked(tmp_path: Path, sandbox: object) -> None:
+    del sandbox  # without one the test is skipped
+    names = ["mini_docstring", "mini_asserts"]
+    table = small(
+        sets=names,
+        margins=[0.9, 0.9],
+        fast_items=[COUNT, COUNT],
+        thinking_items=[0, 0],
+        fast_min_scores=[0.6, 0.6],
+        thinking_min_scores=[0.0, 0.0],
+        fast_mean_tokens=[0, 0],
+        thinking_mean_tokens=[0, 0],
+    )
+    found = driven(tmp_path, table, Honest(Scholar(names, COUNT, seed=SEED)))
+    ended = [e.what for e in history.read(tmp_path / "history.jsonl") if e.what in ("item", "sandbox")]
+
+    assert Counter({"pass": 2 * COUNT - 2, "fail": 2}) == Counter(
+        "pass" if record.correct else "fail" for record in found
+    )
+    assert ("sandbox", 1) == (ended[-1], ended.count("sandbox"))
+    said = {m.id: m.note for m in judged(tmp_path, table).measures}
+    assert "programs ran in Bubblewrap" in said["quality.missing_count"]
+
+
 class DiesAfter(Honest):
     """Is gone in the middle of one reply."""
 
