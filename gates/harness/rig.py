@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gates.errors import GivenUp, ServerDied
+from gates.harness.baseline import Baseline
 from gates.harness.client import Client, Message
 from gates.harness.history import Event, History
 from gates.harness.reply import NOTHING, ClientError, CutShort, Gone, Reply
@@ -56,6 +57,7 @@ class Rig:
     shards: tuple[Rig, ...] = ()
     control: Rig | None = None
     part: tuple[int, int] = (1, 1)
+    baseline: Baseline | None = None  # what the run will be held against
     patience: int = LOST_IN_A_ROW
     lost_in_a_row: int = 0
 

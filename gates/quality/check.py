@@ -24,8 +24,6 @@ from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
 from gates.quality.traffic import SETS_PLANNED
 
-GATE: Final = "quality"
-
 ABOVE_ONE: Final = math.nextafter(1, 2)
 NOTHING_TWICE: Final = "nothing was asked twice of the same build, so nobody knows its noise"
 
@@ -38,7 +36,7 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
 
 def compared(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
     """The measures of the comparison, from the graded items among the events."""
-    kept = [items.from_json(row) for row in baseline.items.get(GATE, ())] if baseline else []
+    kept = items.kept(baseline)
     return judgement(planned(events, settings), traffic.records_of(events), kept, settings)
 
 

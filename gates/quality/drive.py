@@ -16,7 +16,7 @@ from gates.harness.history import Event, operations
 from gates.harness.power import hashed_order
 from gates.harness.reply import ClientError, CutShort, Gone, Refused, Reply
 from gates.harness.rig import Rig, reply_fields
-from gates.quality import answers, crowd, items, pool, probing
+from gates.quality import answers, crowd, early, items, pool, probing
 from gates.quality.answers import BUSY, Answer, Ask, Key
 from gates.quality.data import Store
 from gates.quality.execution import run_all
@@ -37,6 +37,8 @@ def drive(plan: QualityPlan, rig: Rig) -> None:
     """Ask, grade and record every item; raises when the data of a set or the sandbox is not there."""
     store = Store.open(rig.data)
     number, count = rig.part
+    if count > 1:  # no part alone completes a look
+        plan = replace(plan, looks=1)
     every = planned(plan, store, roles=INTERLEAVED if rig.control else ("candidate",))
     asks = every[number - 1 :: count]
     rig.history.note(
@@ -51,7 +53,7 @@ def drive(plan: QualityPlan, rig: Rig) -> None:
         left = session.left(asks)
         rig.progress.cells(len(left) + probing.cells(tried, rig))
         probing.probe(tried, rig)
-        session.all(left)
+        session.all(asks)
 
 
 def planned_counts(plan: QualityPlan) -> dict[str, dict[str, int]]:
@@ -97,15 +99,30 @@ class _Session:
         self._recorded = {record.key for record in items.read(rig.history.path.with_name("items.jsonl"))}
         self._lock = threading.Lock()
         self._programs: dict[Key, tuple[Ask, Answer, Program]] = {}
+        self._settled: set[str] = set()
 
     def left(self, asks: Sequence[tuple[Ask, ...]]) -> list[tuple[Ask, ...]]:
         """Those of which not everything is on record."""
         return [group for group in asks if any(ask.key not in self._recorded for ask in group)]
 
     def all(self, asks: Sequence[tuple[Ask, ...]]) -> None:
-        """Ask what has no answer yet, then run the programs."""
-        crowd.share(asks, list(self._desks()), self._group)
-        self._run_programs()
+        """Ask what has no answer yet and run the programs, in as many waves as there are looks."""
+        last = self._plan.looks
+        for look, wave in enumerate(early.waves(asks, self._plan), start=1):
+            open_ones = [group for group in wave if group[0].part.name not in self._settled]
+            crowd.share(self.left(open_ones), list(self._desks()), self._group)
+            self._run_programs()
+            if look < last:
+                self._settle(look)
+
+    def _settle(self, look: int) -> None:
+        """Ask no more of the sets whose verdict stands at this look."""
+        records = items.read(self._rig.history.path.with_name("items.jsonl"))
+        kept = items.kept(self._rig.baseline)
+        for name, left in early.settled(self._plan, records, kept, look=look).items():
+            if name not in self._settled:
+                self._settled.add(name)
+                self._rig.history.note(early.SETTLED, set=name, look=look, spared=left)
 
     def _desks(self) -> Iterator[_Desk]:
         patience = 3 * (self._plan.retries + 1)
@@ -158,6 +175,7 @@ class _Session:
         grades = run_all({name: program for name, (_, _, program) in names.items()}, sandbox)
         for name, (ask, answer, _) in names.items():
             self._keep(ask, answer, grades[name])
+        self._programs.clear()
 
     def _keep(self, ask: Ask, answer: Answer, graded: Grade) -> None:
         version = pool.grader_version(ask.part.set)

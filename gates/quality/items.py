@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from gates.errors import CheckError
+from gates.harness.baseline import Baseline
 from gates.quality.asking import Arm
 from gates.quality.grading import State
 
@@ -23,6 +24,7 @@ Outcome = Literal["answered", "truncated", "refused", "empty", "fault"]
 ServerRole = Literal["candidate", "baseline", "baseline_again"]
 
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+GATE: Final = "quality"
 ROLES: Final[tuple[ServerRole, ...]] = get_args(ServerRole)
 
 
@@ -130,6 +132,11 @@ def read(path: Path) -> list[ItemRecord]:
     lines = path.read_bytes().split(b"\n")
     lines.pop()  # what follows the last line break: empty, or a line that was never finished
     return [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def kept(baseline: Baseline | None) -> list[ItemRecord]:
+    """The records that a baseline holds; none without one."""
+    return [from_json(row) for row in baseline.items.get(GATE, ())] if baseline else []
 
 
 def merged(parts: Sequence[Iterable[ItemRecord]]) -> list[ItemRecord]:

@@ -58,6 +58,8 @@ class QualityPlan:
     retries: int  # of a request that a fault of transport ended
     probes: int  # items on which the server's honesty is tried
     seed: int
+    looks: int  # how often each set is looked at, the last time at its end
+    margins: Mapping[str, float]  # by set
 
     @property
     def cells(self) -> int:
@@ -78,6 +80,8 @@ def plan(settings: Settings, *, seed: int) -> QualityPlan:
         retries=settings.count("transport_retries"),
         probes=settings.count("honesty_items"),
         seed=seed,
+        looks=max(1, settings.count("looks")),
+        margins=dict(zip(settings.texts("sets"), settings.numbers("margins"), strict=False)),
     )
 
 
