@@ -121,6 +121,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
                 stop_at_s=stop_at_s,
                 before=before,
                 part=drive.part,
+                baseline=baseline.of_run(drive.folder),
             )
 
         rig = rig_of(drive.server)

@@ -16,15 +16,13 @@ from gates.quality.answers import Ask
 from gates.quality.items import ItemRecord
 from gates.quality.plan import QualityPlan
 
-SETTLED: Final = (
-    "set_settled"  # a remark: a set in an arm whose verdict stands, and how many items that spared
-)
+SETTLED: Final = "set_settled"  # a remark: a set in an arm whose verdict stands, how many items it is spared
 
 Group = tuple[Ask, ...]
 
 
 def waves(groups: Iterable[Group], plan: QualityPlan) -> list[list[Group]]:
-    """The groups by the look that their items complete, in the order given; what is asked twice comes first."""
+    """The groups by the look that their items complete, in the order given; repeats come first."""
     totals = {part.name: part.items for part in plan.parts}
     found: list[list[Group]] = [[] for _ in range(plan.looks)]
     seen: Counter[str] = Counter()

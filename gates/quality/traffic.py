@@ -16,7 +16,7 @@ from gates.harness.history import ITEM, Event, Operation, notes, operations
 from gates.harness.stats import wilson
 from gates.harness.verdict import Finding, Measure, measured
 from gates.profile import Settings
-from gates.quality import honesty, ifeval, items
+from gates.quality import early, honesty, ifeval, items
 from gates.quality.grading import graded_text
 from gates.quality.honesty import Doubt, Tried
 from gates.quality.items import ItemRecord, Outcome
@@ -82,7 +82,8 @@ def _missing(found: Traffic, events: Sequence[Event], records: Sequence[ItemReco
     """Items that were planned and have no record; the note says by which versions all others were made."""
     plans = list(notes(events, SETS_PLANNED))
     planned = sum(count for arms in _planned(plans[-1]).values() for count in arms.values()) if plans else 0
-    missing = max(0, planned - sum(record.repeat == 0 for record in records))
+    asked = planned - early.spared(events)
+    missing = max(0, asked - sum(record.repeat == 0 for record in records))
     absent = _absent_parts(events)
     if absent:
         why = f"part {', '.join(map(str, absent))} of the items is in another run: join them with `judge`"

@@ -70,10 +70,12 @@ def driven(
     *backends: Backend,
     control: Backend | None = None,
     before: Sequence[Event] = (),
+    baseline: Sequence[ItemRecord] = (),
 ) -> list[ItemRecord]:
     """Plan and drive; the records that this left in the folder."""
     gate = room.load(registry.find("quality"))
     with rig_of(folder, backends, control=control, before=before) as rig:
+        rig.baseline = held_against(baseline)
         rig.history.note(room.STARTED)
         try:
             gate.drive(gate.plan(table, seed=SEED), rig)
@@ -86,8 +88,12 @@ def driven(
 def judged(folder: Path, table: Settings, *, baseline: Sequence[ItemRecord] = ()) -> Judgement:
     """What the check says of the record in the folder."""
     events = [*history.read(folder / "history.jsonl"), *history.items(folder / "items.jsonl")]
-    kept = Baseline({}, {"quality": [items.as_json(record) for record in baseline]}) if baseline else None
-    return room.judge(room.load(registry.find("quality")), events, table, kept)
+    return room.judge(room.load(registry.find("quality")), events, table, held_against(baseline))
+
+
+def held_against(records: Sequence[ItemRecord]) -> Baseline | None:
+    """A baseline of these records; none without any."""
+    return Baseline({}, {items.GATE: [items.as_json(record) for record in records]}) if records else None
 
 
 def verdicts(judgement: Judgement) -> Mapping[str, Verdict]:
