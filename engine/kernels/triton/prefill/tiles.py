@@ -1,0 +1,33 @@
+"""What chunk kernels share inside a tile: angles from tables made once a chunk, rotation, rounding to BF16."""
+
+from __future__ import annotations
+
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def narrow(x: tl.tensor) -> tl.tensor:
+    """BF16 of float32, nearest, ties to even; the interpreter's own conversion would cut the bits off."""
+    if INTERPRETED:
+        bits = x.to(tl.int32, bitcast=True)
+        x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def angles(table: tl.tensor, line: tl.tensor, pair: tl.tensor, nope: tl.constexpr, rope: tl.constexpr, rest: tl.constexpr) -> tl.tensor:
+    """Entries [lines, pairs] of a table [n, rope / 2] for the pairs of a row; `rest` where nothing turns."""
+    at = pair - nope // 2
+    inside = (at >= 0) & (at < rope // 2)
+    return tl.load(table + line[:, None] * (rope // 2) + at[None, :], mask=inside[None, :], other=rest)
+
+
+@triton.jit
+def turn(x: tl.tensor, cos: tl.tensor, sin: tl.tensor, lines: tl.constexpr, pad: tl.constexpr) -> tl.tensor:
+    """Rows `x` [lines, pad] rotated by angles [lines or 1, pad / 2]; give -sin for the inverse."""
+    even, odd = tl.split(tl.reshape(x, (lines, pad // 2, 2)))
+    return tl.reshape(tl.join(even * cos - odd * sin, even * sin + odd * cos), (lines, pad))
