@@ -1,8 +1,8 @@
 """Prefill: one chunk of one sequence through all layers, leaving the cache as decode goes on from it.
 
-The host knows positions and lengths, so every launch is laid out ahead and nothing waits for the device inside
-a layer.  Dense products run as BF16 on expanded weights, products with float16 weights as float16, two-bit
-experts are expanded inside their kernels; residual streams, pooling and scores are float32.
+The host knows positions and lengths, so every launch is laid out ahead and nothing waits for the device.
+Dense products run as BF16 on expanded weights, products with float16 weights as float16, two-bit experts are
+expanded inside their kernels; residual streams, pooling and scores are float32.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache, LayerCache, StreamCache
 from engine.device.weights import CompressorWeights, DeviceWeights, Layer
-from engine.kernels.layouts import Q8
+from engine.kernels.layouts import Q8, TILE, Half
 from engine.kernels.ref import rope, rounding
 from engine.kernels.rows import KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
+from engine.kernels.triton.hyper import Site
 from engine.kernels.triton.prefill import attention, compress, dense, experts, hyper, index, rows
 from engine.kernels.triton.project import RING
 from engine.model.spec import SPARSE_RATIO
@@ -68,7 +69,9 @@ class Prefill:
 
     def __init__(self, weights: DeviceWeights, cache: DeviceCache) -> None:
         spec, device = weights.spec, weights.device
-        yarn = rope.Yarn(spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow)
+        yarn = rope.Yarn(
+            spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow
+        )
         self._weights, self._cache, self._spec = weights, cache, spec
         self._plain = rope.frequencies(spec.rope_dim, spec.rope_base).to(device)
         self._scaled = rope.frequencies(spec.rope_dim, spec.compress_rope_base, yarn=yarn).to(device)
@@ -76,9 +79,9 @@ class Prefill:
         self._codebook = experts.codebook(device)
         self._layout = KvLayout(spec.nope_dim, spec.rope_dim)
         self._mixing = hyper.Mixing(spec.hc_count, spec.hc_iterations, spec.hc_eps, spec.rms_eps)
-        largest = max(_largest(layer) for layer in weights.layers)
-        size = max(largest, HEAD_ROWS * spec.hidden)
+        size = max(HEAD_ROWS * spec.hidden, *(_largest(layer) for layer in weights.layers))
         self._scratch = torch.empty(size, dtype=torch.bfloat16, device=device)
+        self._halves = self._scratch.view(torch.float16)
 
     def run(self, slot: int, tokens: Sequence[int] | Tensor, position: int) -> Tensor:
         """Append `tokens` at `position` to the sequence in `slot`; float32 logits [V] of the last one.
@@ -86,14 +89,14 @@ class Prefill:
         Pages for all of them must be in the cache's table; `position` is the sequence's length so far.
         """
         with torch.inference_mode():
-            chunk = self._chunk(slot, torch.as_tensor(tokens, dtype=torch.int32), position)
-            return self._head(self._layers(chunk))
+            return self.head(self.streams(slot, tokens, position))
 
-    def _layers(self, chunk: Chunk) -> Tensor:
-        """Final streams [T, n, C]."""
+    def streams(self, slot: int, tokens: Sequence[int] | Tensor, position: int) -> Tensor:
+        """The same, up to the final streams [T, n, C]."""
+        chunk = self._chunk(slot, torch.as_tensor(tokens, dtype=torch.int32), position)
         weights, spec, device = self._weights, self._spec, self._weights.device
         streams = torch.empty(len(chunk.ids), spec.hc_count, spec.hidden, device=device)
-        projection = hyper.empty_projection(len(chunk.ids), device)
+        projection = hyper.empty_projection(len(chunk.ids), spec.hidden, device)
         hyper.embed(weights.embedding, chunk.ids, streams, weights.layers[0].attn_site.fn, projection)
         following = [layer.attn_site.fn for layer in weights.layers[1:]] + [None]
         for layer, cache, after in zip(weights.layers, self._cache.layers, following, strict=True):
@@ -131,7 +134,7 @@ class Prefill:
         return Angles(*rope.cos_sin(positions, frequencies))
 
     def _enter(
-        self, streams: Tensor, projection: hyper.Projection, site: hyper.Site
+        self, streams: Tensor, projection: hyper.Projection, site: Site
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Input of a sub-layer in BF16 and float16 [T, C], and the site's gates."""
         tokens, n, hidden = streams.shape
@@ -143,6 +146,9 @@ class Prefill:
 
     def _product(self, x: Tensor, matrix: Q8) -> Tensor:
         return dense.product(x, dense.expand(matrix, self._scratch))
+
+    def _wide(self, x: Tensor, matrix: Half) -> Tensor:
+        return dense.wide_product(x, dense.unfold(matrix, self._halves))
 
     def _attention(self, layer: Layer, cache: LayerCache, chunk: Chunk, h: Tensor, h16: Tensor) -> Tensor:
         """Output [T, C] of normed rows; advances the layer's cache."""
@@ -172,7 +178,9 @@ class Prefill:
         """What the chunk looks at, with the raw rows filled in; writes them into the ring as well."""
         spec = self._spec
         far = chunk.far[layer.ratio].count if layer.ratio else 0
-        data = torch.empty(far + spec.window + len(raw), spec.head_dim, dtype=torch.bfloat16, device=raw.device)
+        data = torch.empty(
+            far + spec.window + len(raw), spec.head_dim, dtype=torch.bfloat16, device=raw.device
+        )
         ring = cache.ring[chunk.slot]
         rows.unpack(ring, chunk.before, self._layout, data[far : far + spec.window])
         angles = chunk.scaled if layer.ratio else chunk.plain
@@ -186,7 +194,7 @@ class Prefill:
         """Compressed rows of the layer, old and new; the rows that each token may see if that is a choice."""
         if layer.main is None or cache.main is None or layer.collect is None:
             return None
-        far, z = chunk.far[layer.ratio], dense.wide_product(h16, layer.collect)
+        far, z = chunk.far[layer.ratio], self._wide(h16, layer.collect)
         channels = cache.main.keys.shape[-1]
         pooled, how = self._pool(z, layer.main, cache.main, chunk, far)
         rows.unpack(cache.main.pool, far.at[: far.old], self._layout, seen.data[: far.old])
@@ -198,7 +206,7 @@ class Prefill:
         index.finish(pooled, how, self._signs, far.at[far.old :], cache.index.pool)
         if far.count <= self._spec.index_topk:
             return None
-        raw = dense.wide_product(qr16, layer.index_q)
+        raw = self._wide(qr16, layer.index_q)
         return self._choose(raw, z[:, 2 * cache.index.keys.shape[-1] :], cache.index, chunk, far)
 
     def _pool(
@@ -233,7 +241,7 @@ class Prefill:
     def _experts(self, layer: Layer, chunk: Chunk, h: Tensor, h16: Tensor) -> hyper.Output:
         """Shared expert's rows, and the routed experts' rows by slot."""
         spec, tokens = self._spec, len(h)
-        logits = dense.wide_product(h16, layer.router)
+        logits = self._wide(h16, layer.router)
         choice = experts.route(
             logits, spec.n_expert_used, spec.expert_scale, bias=layer.bias, table=layer.table, ids=chunk.ids
         )
@@ -244,7 +252,7 @@ class Prefill:
         dense.glu(self._product(h, layer.shared_in), layer.limit, shared)
         return hyper.Output(self._product(shared, layer.shared_out), slots)
 
-    def _head(self, streams: Tensor) -> Tensor:
+    def head(self, streams: Tensor) -> Tensor:
         """Logits [V] of the last token's streams."""
         spec, site, output = self._spec, self._weights.head_site, self._weights.output
         last = streams[-1]
@@ -254,8 +262,9 @@ class Prefill:
         x = share @ last
         x = (x * torch.rsqrt(x.square().mean() + spec.rms_eps) * site.norm).to(torch.bfloat16).unsqueeze(0)
         parts = []
-        for start in range(0, spec.vocab, HEAD_ROWS):
-            part = Q8(output.codes[start : start + HEAD_ROWS], output.scales[start : start + HEAD_ROWS])
+        for start in range(0, spec.vocab // TILE, HEAD_ROWS // TILE):
+            tiles = slice(start, start + HEAD_ROWS // TILE)
+            part = Q8(output.codes[tiles], output.scales[tiles])
             parts.append(dense.wide_product(x, dense.expand(part, self._scratch))[0])
         return torch.cat(parts)
 
@@ -268,5 +277,9 @@ def _both(tokens: int, width: int, device: torch.device) -> tuple[Tensor, Tensor
 
 def _largest(layer: Layer) -> int:
     """Values of the largest dense matrix of a layer."""
-    matrices = (layer.enter, layer.q_b, layer.leave_a, layer.leave_b, layer.shared_in, layer.shared_out)
-    return max(matrix.codes.numel() for matrix in matrices)
+    packed = (layer.enter, layer.q_b, layer.leave_a, layer.leave_b, layer.shared_in, layer.shared_out)
+    halves = (layer.collect, layer.index_q, layer.router)
+    return max(
+        *(matrix.codes.numel() for matrix in packed),
+        *(half.values.numel() for half in halves if half is not None),
+    )

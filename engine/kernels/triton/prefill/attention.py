@@ -15,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.triton.numbers import OPERAND
+from engine.kernels.triton.prefill.card import roomy
 from engine.kernels.triton.prefill.tiles import angles, narrow, turn
 
 LOG2E = 1.4426950408889634
-PORTABLE_BYTES = 99 * 1024  # shared memory of a block that every target has
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,17 @@ class Tile:
 
 
 def tile(device: torch.device) -> Tile:
-    """Larger steps where a block may have more than 99 KiB of shared memory."""
-    if device.type != "cuda":
-        return Tile(16, 4, 1)
-    most = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-    return Tile(64, 8, 2) if most > 2 * PORTABLE_BYTES else Tile(16, 8, 1)
+    """Larger steps where a block may have more shared memory."""
+    return Tile(64, 8, 2) if roomy(device) else Tile(16, 8, 1)
 
 
 @triton.jit
 def _attend(
-    q: tl.tensor, rows: tl.tensor, chosen: tl.tensor, cos: tl.tensor, sin: tl.tensor, sinks: tl.tensor, out: tl.tensor, far: tl.tensor, first: tl.tensor,
+    q, rows, chosen, cos, sin, sinks, out, far, first,
     eps: tl.constexpr, scale: tl.constexpr, window: tl.constexpr, ratio: tl.constexpr, most: tl.constexpr,
     heads: tl.constexpr, nope: tl.constexpr, rope: tl.constexpr,
     block: tl.constexpr, step: tl.constexpr, pad: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     token = tl.program_id(0)
     line = token.to(tl.int64)
     width: tl.constexpr = nope + rope
@@ -82,7 +79,11 @@ def _attend(
     turning = tl.full((1,), 0, tl.int64) + line
     cosine = angles(cos, turning, pair, nope, rope, 1.0)
     sine = angles(sin, turning, pair, nope, rope, 0.0)
-    query = narrow(turn(x, cosine, sine, block, pad)).to(OPERAND)
+    # Through memory and back: an operand that was loaded stays in shared memory, one that was computed would
+    # fill the registers.  Nobody else touches this part of the output.
+    tl.store(out + at, narrow(turn(x, cosine, sine, block, pad)), mask=mine)
+    tl.debug_barrier()
+    query = tl.load(out + at, mask=mine, other=0.0).to(OPERAND)
     peak = tl.load(sinks + head, mask=head < heads, other=0.0) * 1.4426950408889634
     total = tl.full((block,), 1.0, tl.float32)
     sums = tl.zeros((block, pad), tl.float32)

@@ -1,6 +1,7 @@
 """Pooling of a chunk's tokens into compressed rows, and the state that the next token goes on from.
 
-A window may begin in the state that earlier calls left (docs/model.md, 5).  Twin: `engine.kernels.ref.compress` and `engine.cache.frontier`.
+A window may begin in the state that earlier calls left (docs/model.md, 5).
+Twins: `engine.kernels.ref.compress` and `engine.cache.frontier`.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Tokens:
 
 @triton.jit
 def _take(
-    chunk: tl.tensor, state: tl.tensor, position: tl.tensor, first: tl.tensor, stride: tl.tensor, channel: tl.tensor, mask: tl.tensor,
+    chunk, state, position, first, stride, channel, mask,
     slots: tl.constexpr, width: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+):  # fmt: skip
     """Values of tokens by position, from the chunk or from the state; zero where masked."""
     line = (position - first).to(tl.int64)
     fresh = tl.load(chunk + line * stride + channel, mask=mask & (position >= first), other=0.0)
@@ -65,10 +66,10 @@ def _take(
 
 @triton.jit
 def _pool(
-    keys: tl.tensor, scores: tl.tensor, ape: tl.tensor, old_keys: tl.tensor, old_scores: tl.tensor, out: tl.tensor, first: tl.tensor, stride: tl.tensor,
+    keys, scores, ape, old_keys, old_scores, out, first, stride,
     ratio: tl.constexpr, slots: tl.constexpr, depth: tl.constexpr, overlap: tl.constexpr, step: tl.constexpr,
     pad: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     row = first // ratio + tl.program_id(0)
     span: tl.constexpr = 2 * ratio if overlap else ratio
     width: tl.constexpr = 2 * depth if overlap else depth
@@ -95,14 +96,18 @@ def _pool(
         total = total * fade + tl.sum(weight, 0)
         sums = sums * fade + tl.sum(weight * key, 0)
         peak = top
-    tl.store(out + tl.program_id(0).to(tl.int64) * depth + column, sums / tl.maximum(total, 1.0), mask=column < depth)
+    tl.store(
+        out + tl.program_id(0).to(tl.int64) * depth + column,
+        sums / tl.maximum(total, 1.0),
+        mask=column < depth,
+    )
 
 
 @triton.jit
 def _keep(
-    keys: tl.tensor, scores: tl.tensor, ape: tl.tensor, new_keys: tl.tensor, new_scores: tl.tensor, first: tl.tensor, begin: tl.tensor, stride: tl.tensor,
+    keys, scores, ape, new_keys, new_scores, first, begin, stride,
     ratio: tl.constexpr, slots: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     position = begin + tl.program_id(0)
     channel = tl.program_id(1) * block + tl.arange(0, block)
     here = channel < width

@@ -1,4 +1,4 @@
-"""Dense layers of a chunk: Q8_0 expanded to BF16 for the vendor's product, and what stands between products.
+"""Dense layers of a chunk: packed weights laid out for the vendor's products, and what lies between those.
 
 At thousands of rows a matrix is expanded in a twentieth of the time of its product.
 Twins: `layouts.decode_q8`, `norm.rms_norm` and `moe.glu`.
@@ -6,36 +6,50 @@ Twins: `layouts.decode_q8`, `norm.rms_norm` and `moe.glu`.
 
 from __future__ import annotations
 
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.layouts import Q8
+from engine.kernels.layouts import Q8, Half
 from engine.kernels.triton.prefill.tiles import narrow
-
-BLOCK = 4096  # values of one program
 
 
 @triton.jit
-def _expand(codes: tl.tensor, scales: tl.tensor, out: tl.tensor, count: tl.tensor, block: tl.constexpr) -> None:
-    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    live = at < count
-    code = tl.load(codes + at, mask=live, other=0).to(tl.float32)
-    scale = tl.load(scales + at // 32, mask=live, other=0.0).to(tl.float32)
-    tl.store(out + at, narrow(code * scale), mask=live)
+def _expand(values, scales, out, blocks: tl.constexpr, quantised: tl.constexpr):
+    tile = tl.program_id(0).to(tl.int64) * blocks + tl.program_id(1)
+    octet = tl.arange(0, 32)[:, None, None]
+    row = tl.arange(0, 16)[None, :, None]
+    value = tl.arange(0, 8)[None, None, :]
+    step, lane = octet // 4, octet % 4
+    if quantised:
+        at = row // 8 * 2048 + step // 2 * 512 + row % 8 * 64 + lane * 16 + step % 2 * 8 + value
+        scale = tl.load(scales + tile * 128 + row * 8 + step).to(tl.float32)
+        number = narrow(tl.load(values + tile * 4096 + at).to(tl.float32) * scale)
+    else:
+        number = tl.load(values + tile * 4096 + step * 512 + row * 32 + lane * 8 + value)
+    line = tl.program_id(0).to(tl.int64) * 16 + row
+    tl.store(out + line * (blocks * 256) + tl.program_id(1) * 256 + octet * 8 + value, number)
 
 
 def expand(matrix: Q8, out: Tensor) -> Tensor:
-    """The matrix [..., N, K] in BF16, written to the start of `out` (flat, large enough); half a BF16 step."""
-    count = matrix.codes.numel()
-    _expand[(triton.cdiv(count, BLOCK),)](matrix.codes, matrix.scales, out, count, BLOCK)
-    return out[:count].view(matrix.codes.shape)
+    """The matrix [N, K] in BF16, at the start of `out` (flat, large enough); nearest, ties to even."""
+    return _expanded(matrix.codes, matrix.scales, out)
+
+
+def unfold(matrix: Half, out: Tensor) -> Tensor:
+    """The matrix [N, K] in float16, written to the start of `out`; exact."""
+    return _expanded(matrix.values, None, out)
+
+
+def _expanded(values: Tensor, scales: Tensor | None, out: Tensor) -> Tensor:
+    tiles, blocks, _ = values.shape
+    _expand[(tiles, blocks)](values, values if scales is None else scales, out, blocks, scales is not None)
+    return out[: values.numel()].view(tiles * 16, blocks * 256)
 
 
 @triton.jit
-def _glu(x: tl.tensor, out: tl.tensor, limit: tl.constexpr, width: tl.constexpr, block: tl.constexpr) -> None:
+def _glu(x, out, limit: tl.constexpr, width: tl.constexpr, block: tl.constexpr):
     line = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)
     here = column < width
@@ -55,8 +69,15 @@ def glu(x: Tensor, limit: float, out: Tensor) -> None:
 
 @triton.jit
 def _norm(
-    x: tl.tensor, weight: tl.tensor, bf16: tl.tensor, fp16: tl.tensor, stride: tl.tensor, eps: tl.constexpr, width: tl.constexpr, pad: tl.constexpr
-) -> None:
+    x,
+    weight,
+    bf16,
+    fp16,
+    stride,
+    eps: tl.constexpr,
+    width: tl.constexpr,
+    pad: tl.constexpr,
+):
     line = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, pad)
     here = column < width

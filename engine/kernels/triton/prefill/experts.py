@@ -1,7 +1,7 @@
 """Routed experts of a chunk: choice, grouping by expert on the device, and the two grouped products.
 
 Two-bit weights are expanded in the kernel, once a tile of rows, straight into the operand of a float16
-matrix product: IQ2_XXS as exact integers with the block's scale outside, Q2_K rounded to float16 once.
+matrix product; scale and value each round to float16 once, at 64 times their size to stay off its small end.
 Nothing waits for the host: tiles of an upper bound are launched, those without rows return at once.
 Twins: `engine.kernels.ref.moe`, `layouts.decode_iq2`, `layouts.decode_q2`.
 """
@@ -17,11 +17,21 @@ from torch import Tensor
 
 from engine.gguf.quants import iq2_codewords
 from engine.kernels.layouts import IQ2, Q2
+from engine.kernels.triton.prefill.card import roomy
 from engine.kernels.triton.prefill.tiles import narrow
 
-ENTER_TILE = 64  # gate rows, and as many up rows, of one program
-LEAVE_TILE = 128  # rows of the second matrix
-MOST_ROWS = 128  # tokens of one program
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Matrix rows (of the first matrix half gate rows, half their up rows) and most tokens of a program."""
+
+    lines: int
+    tokens: int
+
+
+def tile(device: torch.device) -> Tile:
+    """Larger tiles where a block may have more shared memory."""
+    return Tile(128, 128) if roomy(device) else Tile(64, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class Groups:
 
 
 @triton.jit
-def _score(logits: tl.tensor) -> tl.tensor:
+def _score(logits):
     """sqrt(softplus(x))."""
     soft = tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits)))
     return tl.sqrt(tl.where(logits > 20.0, logits, soft))
@@ -55,10 +65,10 @@ def _score(logits: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _route(
-    logits: tl.tensor, bias: tl.tensor, table: tl.tensor, ids: tl.tensor, experts: tl.tensor, weights: tl.tensor, tokens: tl.tensor, scale: tl.constexpr,
+    logits, bias, table, ids, experts, weights, tokens, scale: tl.constexpr,
     count: tl.constexpr, k: tl.constexpr, hashed: tl.constexpr, pad: tl.constexpr,
     lines: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     live = line < tokens
     expert = tl.arange(0, pad)
@@ -108,8 +118,10 @@ def group(choice: Choice, count: int) -> Groups:
     flat = choice.experts.flatten()
     device, slots = flat.device, len(flat)
     by_expert, order = flat.sort(stable=True)
-    bounds = torch.searchsorted(by_expert, torch.arange(count + 1, dtype=torch.int32, device=device), out_int32=True)
-    height = _height(slots, count)
+    bounds = torch.searchsorted(
+        by_expert, torch.arange(count + 1, dtype=torch.int32, device=device), out_int32=True
+    )
+    height = _height(slots, count, tile(device).tokens)
     tiles = torch.div(bounds[1:] - bounds[:-1] + height - 1, height, rounding_mode="floor")
     ends = tiles.cumsum(0)
     number = torch.arange(min(slots, slots // height + count), device=device)
@@ -120,113 +132,121 @@ def group(choice: Choice, count: int) -> Groups:
     return Groups(order.int(), expert.int(), start, torch.maximum(start, stop), height)
 
 
-def _height(slots: int, count: int) -> int:
+def _height(slots: int, count: int, most: int) -> int:
     """Rows of a tile: enough for an expert with a sixth more rows than the mean."""
-    return min(MOST_ROWS, max(16, triton.next_power_of_2(slots * 7 // (count * 6) + 1)))
+    return min(most, max(16, int(triton.next_power_of_2(slots * 7 // (count * 6) + 1))))
 
 
 @triton.jit
-def _iq2(base: tl.tensor, half: tl.tensor, table: tl.tensor, lines: tl.constexpr) -> tl.tensor:
-    """Half a block of rows as integers in float16 [lines, 128]: sign * magnitude * (2 scale + 1).
+def _iq2(words, scales, half, table, lines: tl.constexpr):
+    """Half a block of rows, as columns of float16 [128, lines], times 64; pointers [lines] to the planes.
 
-    `base` [lines] points at the blocks' words; octet o is lane o % 4 of group 4 half + o // 4.
+    Octet o is lane o % 4 of group 4 half + o // 4.
     """
     octet = tl.arange(0, 16)
     lane = octet % 4
     group = octet // 4
-    books = tl.load(base[:, None] + (lane * 4 + half)[None, :])
-    halves = tl.load(base[:, None] + (lane * 4 + 2 + half)[None, :])
-    minors = tl.load(base[:, None] + ((2 * half + group // 2) * 4 + 2 + group % 2)[None, :])
-    code = (books >> (8 * group)[None, :]) & 255
-    sign = (halves >> (7 * group)[None, :]) & 127
+    books = tl.load(words[None, :] + (lane * 4 + half)[:, None])
+    halves = tl.load(words[None, :] + (lane * 4 + 2 + half)[:, None])
+    minors = tl.load(words[None, :] + ((2 * half + group // 2) * 4 + 2 + group % 2)[:, None])
+    code = (books >> (8 * group)[:, None]) & 255
+    sign = (halves >> (7 * group)[:, None]) & 127
     odd = sign ^ (sign >> 4)
     odd = odd ^ (odd >> 2)
     sign = sign | (((odd ^ (odd >> 1)) & 1) << 7)
-    scale = (((minors >> 28) & 15) * 2 + 1).to(tl.float16)
+    scale = (((minors >> 28) & 15) * 2 + 1).to(tl.float32) * (tl.load(scales).to(tl.float32) * 8.0)[None, :]
     value = tl.arange(0, 8)
     magnitude = tl.load(table + code[:, :, None] * 8 + value[None, None, :])
-    weight = (magnitude * scale[:, :, None]).to(tl.int16, bitcast=True)
+    weight = (magnitude * scale.to(tl.float16)[:, :, None]).to(tl.int16, bitcast=True)
     flip = ((sign[:, :, None] << (15 - value)[None, None, :]) & 0x8000).to(tl.int16)
-    return tl.reshape((weight ^ flip).to(tl.float16, bitcast=True), (lines, 128))
+    return _columns((weight ^ flip).to(tl.float16, bitcast=True), lines)
+
+
+@triton.jit
+def _columns(octets, lines: tl.constexpr):
+    """Octets [16, lines, 8] as columns [128, lines]."""
+    return tl.reshape(tl.permute(octets, (0, 2, 1)), (128, lines))
 
 
 @triton.jit
 def _enter(
-    x: tl.tensor, order: tl.tensor, slot_weights: tl.tensor, words: tl.tensor, scales: tl.tensor, table: tl.tensor, experts: tl.tensor, starts: tl.tensor,
-    stops: tl.tensor, out: tl.tensor, limit: tl.constexpr, k: tl.constexpr, hidden: tl.constexpr, inner: tl.constexpr,
-    lines: tl.constexpr, height: tl.constexpr,
-) -> None:  # fmt: skip
+    x, order, slot_weights, words, scales, table,
+    experts, starts, stops, out, limit: tl.constexpr, k: tl.constexpr,
+    hidden: tl.constexpr, inner: tl.constexpr, lines: tl.constexpr, height: tl.constexpr,
+):  # fmt: skip
     start = tl.load(starts + tl.program_id(1))
     stop = tl.load(stops + tl.program_id(1))
     if start < stop:
         expert = tl.load(experts + tl.program_id(1)).to(tl.int64)
         blocks: tl.constexpr = hidden // 256
+        half: tl.constexpr = lines // 2
         place = start + tl.arange(0, height)
         live = place < stop
         slot = tl.load(order + place, mask=live, other=0)
         row = (slot // k).to(tl.int64)
-        line = expert * (2 * inner) + tl.program_id(0) * lines + tl.arange(0, lines)
-        gate_words = words + line * (blocks * 16)
-        up_words = gate_words + inner * blocks * 16
-        gate_scales = scales + line * blocks
-        up_scales = gate_scales + inner * blocks
+        line = tl.arange(0, lines)
+        line = (
+            line // half * inner + tl.program_id(0) * half + line % half
+        )  # gate rows, then the same up rows
+        first = expert * (2 * inner) + line
+        first = first // 16 * (blocks * 16) + first % 16  # 16 rows of a block lie together
         column = tl.arange(0, 128)
-        gate = tl.zeros((lines, height), tl.float32)
-        up = tl.zeros((lines, height), tl.float32)
-        for step in range(0, hidden // 128):
-            block = step // 2
+        sums = tl.zeros((height, lines), tl.float32)
+        for step in range(hidden // 128):
             rows = tl.load(x + row[:, None] * hidden + step * 128 + column[None, :])
-            turned = tl.trans(rows)
-            part = tl.dot(_iq2(gate_words + block * 16, step % 2, table, lines), turned)
-            gate += tl.load(gate_scales + block).to(tl.float32)[:, None] * part
-            part = tl.dot(_iq2(up_words + block * 16, step % 2, table, lines), turned)
-            up += tl.load(up_scales + block).to(tl.float32)[:, None] * part
-        gate = tl.minimum(gate * 0.125, limit)
-        up = tl.minimum(tl.maximum(up * 0.125, -limit), limit)
+            at = first + step // 2 * 16
+            sums = tl.dot(rows, _iq2(words + at * 16, scales + at, step % 2, table, lines), sums)
+        gate, up = tl.split(tl.permute(tl.reshape(sums, (height, 2, half)), (0, 2, 1)))
+        gate = tl.minimum(gate * 0.015625, limit)
+        up = tl.minimum(tl.maximum(up * 0.015625, -limit), limit)
         weight = tl.load(slot_weights + slot, mask=live, other=0.0)
-        result = gate * tl.sigmoid(gate) * up * weight[None, :]
-        to = tl.program_id(0) * lines + tl.arange(0, lines)
-        target = out + place.to(tl.int64)[None, :] * inner + to[:, None]
-        tl.store(target, result.to(tl.float16), mask=live[None, :])
+        result = gate * tl.sigmoid(gate) * up * weight[:, None]
+        to = tl.program_id(0) * half + tl.arange(0, half)
+        tl.store(
+            out + place.to(tl.int64)[:, None] * inner + to[None, :], result.to(tl.float16), mask=live[:, None]
+        )
 
 
 def enter(x: Tensor, choice: Choice, groups: Groups, matrix: IQ2, table: Tensor, limit: float) -> Tensor:
-    """Gated units float16 [T K, F], in the order of `groups`, of rows float16 [T, C]; routing weight included.
+    """Gated units float16 [T K, F], in the order of `groups`, of rows float16 [T, C], weighted.
 
     `matrix` holds gate rows, then up rows, of every expert: [E, 2 F, C].  Against the twin: 2e-3 relative.
     """
     k, hidden = choice.experts.shape[1], x.shape[1]
-    inner = matrix.scales.shape[1] // 2
+    inner = matrix.scales.shape[1] * 8
+    lines = tile(x.device).lines
     out = torch.empty(len(groups.order), inner, dtype=torch.float16, device=x.device)
-    _enter[(inner // ENTER_TILE, len(groups.expert))](
+    _enter[(2 * inner // lines, len(groups.expert))](
         x, groups.order, choice.weights, matrix.words, matrix.scales, table, groups.expert, groups.start,
-        groups.stop, out, limit, k, hidden, inner, ENTER_TILE, groups.height, num_warps=8, num_stages=2,
+        groups.stop, out, limit, k, hidden, inner, lines, groups.height, num_warps=8, num_stages=2,
     )  # fmt: skip
     return out
 
 
 @triton.jit
-def _q2(words: tl.tensor, minors: tl.tensor, scales: tl.tensor, half: tl.tensor, lines: tl.constexpr) -> tl.tensor:
-    """Half a block of rows in float16 [lines, 128]; pointers [lines] to the blocks' planes."""
+def _q2(words, minors, scales, half, lines: tl.constexpr):
+    """Half a block of rows, as columns of float16 [128, lines], times 64; pointers [lines] to the planes."""
     octet = tl.arange(0, 16)
     lane = octet % 4
     step = octet // 4
     value = tl.arange(0, 8)
-    packed = tl.load(words[:, None] + (lane * 4 + 2 * half + step // 2)[None, :])
-    shift = (4 * (step % 2))[:, None] + (2 * (value // 4) + 8 * (value % 4))[None, :]
-    code = ((packed[:, :, None] >> shift[None, :, :]) & 3).to(tl.float32)
-    minor = tl.load(minors[:, None] + (8 * (lane // 2) + 4 * half + step)[None, :]).to(tl.int32)
-    scale = tl.load(scales).to(tl.float32)[:, None] * (minor & 15).to(tl.float32)
-    low = tl.load(scales + 1).to(tl.float32)[:, None] * (minor >> 4).to(tl.float32)
-    weight = code * scale[:, :, None] - low[:, :, None]
-    return tl.reshape(weight.to(tl.float16), (lines, 128))
+    packed = tl.load(words[None, :] + (lane * 4 + 2 * half + step // 2)[:, None])
+    packed = packed >> (4 * (step % 2))[:, None]
+    code = (packed[:, :, None] >> (2 * (value // 4) + 8 * (value % 4))[None, None, :]) & 3
+    minor = tl.load(minors[None, :] + (8 * (lane // 2) + 4 * half + step)[:, None]).to(tl.int32)
+    scale = (minor & 15).to(tl.float32) * (tl.load(scales).to(tl.float32) * 64.0)[None, :]
+    low = (minor >> 4).to(tl.float32) * (tl.load(scales + 1).to(tl.float32) * 64.0)[None, :]
+    number = (code | 0x6400).to(tl.int16).to(tl.float16, bitcast=True) - 1024.0  # 0x6400 is 1024 in float16
+    weight = number * scale.to(tl.float16)[:, :, None] - low.to(tl.float16)[:, :, None]
+    return _columns(weight, lines)
 
 
 @triton.jit
 def _leave(
-    x: tl.tensor, order: tl.tensor, words: tl.tensor, minors: tl.tensor, scales: tl.tensor, experts: tl.tensor, starts: tl.tensor, stops: tl.tensor, out: tl.tensor,
-    hidden: tl.constexpr, inner: tl.constexpr, lines: tl.constexpr, height: tl.constexpr,
-) -> None:  # fmt: skip
+    x, order, words, minors, scales, experts,
+    starts, stops, out, hidden: tl.constexpr, inner: tl.constexpr,
+    lines: tl.constexpr, height: tl.constexpr,
+):  # fmt: skip
     start = tl.load(starts + tl.program_id(1))
     stop = tl.load(stops + tl.program_id(1))
     if start < stop:
@@ -236,16 +256,19 @@ def _leave(
         live = place < stop
         row = tl.where(live, place, start).to(tl.int64)
         to = tl.program_id(0) * lines + tl.arange(0, lines)
-        line = (expert * hidden + to) * blocks
+        first = expert * hidden + to
+        first = first // 16 * (blocks * 16) + first % 16  # 16 rows of a block lie together
         column = tl.arange(0, 128)
-        sums = tl.zeros((lines, height), tl.float32)
-        for step in range(0, inner // 128):
-            at = line + step // 2
+        sums = tl.zeros((height, lines), tl.float32)
+        for step in range(inner // 128):
+            at = first + step // 2 * 16
             rows = tl.load(x + row[:, None] * inner + step * 128 + column[None, :])
-            weight = _q2(words + at * 16, minors + at * 16, scales + at * 2, step % 2, lines)
-            sums = tl.dot(weight, tl.trans(rows), sums)
+            sums = tl.dot(
+                rows, _q2(words + at * 16, minors + at * 16, scales + at * 2, step % 2, lines), sums
+            )
         slot = tl.load(order + place, mask=live, other=0).to(tl.int64)
-        tl.store(out + slot[None, :] * hidden + to[:, None], narrow(sums), mask=live[None, :])
+        target = out + slot[:, None] * hidden + to[None, :]
+        tl.store(target, narrow(sums * 0.015625), mask=live[:, None])
 
 
 def leave(x: Tensor, groups: Groups, matrix: Q2) -> Tensor:
@@ -253,11 +276,12 @@ def leave(x: Tensor, groups: Groups, matrix: Q2) -> Tensor:
 
     `matrix` is [E, C, F].  Against the twin: one BF16 step and 1e-3 of the largest value.
     """
-    hidden, inner = matrix.scales.shape[1], x.shape[1]
+    hidden, inner = matrix.scales.shape[1] * 16, x.shape[1]
+    lines = tile(x.device).lines
     out = torch.empty(len(x), hidden, dtype=torch.bfloat16, device=x.device)
-    _leave[(hidden // LEAVE_TILE, len(groups.expert))](
+    _leave[(hidden // lines, len(groups.expert))](
         x, groups.order, matrix.words, matrix.minors, matrix.scales, groups.expert, groups.start, groups.stop,
-        out, hidden, inner, LEAVE_TILE, groups.height, num_warps=8, num_stages=3,
+        out, hidden, inner, lines, groups.height, num_warps=8, num_stages=2,
     )  # fmt: skip
     return out
 

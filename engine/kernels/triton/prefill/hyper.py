@@ -2,7 +2,8 @@
 
 `cross` leaves a sub-layer (or embeds) and projects the new streams while they are at hand; `weigh` turns the
 projections into gates and the balanced matrix; `enter` mixes the streams and norms.  The streams enter
-the projection as two TF32 parts, which together with its float16 weights keeps 22 bits.  Twin: `engine.kernels.ref.hyper`.
+the projection as two TF32 parts, which together with its float16 weights keeps 22 bits.
+Twin: `engine.kernels.ref.hyper`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from torch import Tensor
 from engine.kernels.triton.hyper import Site
 from engine.kernels.triton.prefill.tiles import narrow
 
-TOKENS = 32  # of one program of `cross`
+TOKENS = 16  # of one program of `cross`
 COLUMNS = 64  # of one step
-SPLITS = 4  # parts that a projection's columns are cut into
+SPAN = 256  # columns of a stream in one program
 OUTPUTS = 32  # a projection's outputs, filled up
 MOST_STREAMS = 4
 
@@ -44,8 +45,17 @@ class Projection:
 
 @triton.jit
 def _left(
-    y: tl.tensor, x0: tl.tensor, x1: tl.tensor, x2: tl.tensor, x3: tl.tensor, gates: tl.tensor, line: tl.tensor, live: tl.tensor, k: tl.constexpr, n: tl.constexpr
-) -> tl.tensor:
+    y,
+    x0,
+    x1,
+    x2,
+    x3,
+    gates,
+    line,
+    live,
+    k: tl.constexpr,
+    n: tl.constexpr,
+):
     """post[k] y + sum_j comb[j, k] x_j; a token's gates are pre [n], post [n], comb [n, n]."""
     base = gates + line * ((2 + n) * n)
     out = tl.load(base + n + k, mask=live, other=0.0)[:, None] * y
@@ -61,10 +71,10 @@ def _left(
 
 @triton.jit
 def _cross(
-    streams: tl.tensor, new: tl.tensor, y: tl.tensor, parts: tl.tensor, ids: tl.tensor, gates: tl.tensor, fn: tl.tensor, z: tl.tensor, squares: tl.tensor, tokens: tl.tensor,
+    streams, new, y, parts, ids, gates, fn, z, squares, tokens,
     hidden: tl.constexpr, n: tl.constexpr, slots: tl.constexpr, embeds: tl.constexpr, projects: tl.constexpr,
     outputs: tl.constexpr, wide: tl.constexpr, span: tl.constexpr, columns: tl.constexpr, lines: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     live = line < tokens
     first = tl.program_id(1) * span
@@ -73,7 +83,7 @@ def _cross(
     source = tl.load(ids + line, mask=live, other=0).to(tl.int64) if embeds else line
     for start in range(first, first + span, columns):
         column = start + tl.arange(0, columns)
-        here = (column < hidden) & (column < first + span)
+        here = column < hidden
         mask = live[:, None] & here[None, :]
         value = tl.load(y + source[:, None] * hidden + column[None, :], mask=mask, other=0.0).to(tl.float32)
         for slot in tl.static_range(slots):
@@ -99,17 +109,27 @@ def _cross(
             tl.store(new + line[:, None] * (n * hidden) + k * hidden + column[None, :], out, mask=mask)
             if projects:
                 power += tl.sum(out * out, 1)
-                output = tl.arange(0, wide)
-                weight = tl.load(
-                    fn + output[None, :] * (n * hidden) + (k * hidden + column)[:, None],
-                    mask=here[:, None] & (output < outputs)[None, :],
-                    other=0.0,
-                )
-                weight = weight.to(tl.float32)
-                high = (out.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)  # the bits of TF32
-                sums = tl.dot(high, weight, sums, input_precision="tf32")
-                sums = tl.dot(out - high, weight, sums, input_precision="tf32")
     if projects:
+        # The product reads what was just written, from a near cache: computed operands would double all work.
+        tl.debug_barrier()
+        output = tl.arange(0, wide)
+        for step in range(0, n * span, columns):
+            column = first + step % span + tl.arange(0, columns)
+            here = column < hidden
+            at = step // span * hidden + column
+            x = tl.load(
+                new + line[:, None] * (n * hidden) + at[None, :],
+                mask=live[:, None] & here[None, :],
+                other=0.0,
+            )
+            weight = tl.load(
+                fn + output[None, :] * (n * hidden) + at[:, None],
+                mask=here[:, None] & (output < outputs)[None, :],
+                other=0.0,
+            ).to(tl.float32)
+            high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)  # the bits of TF32
+            sums = tl.dot(high, weight, sums, input_precision="tf32")
+            sums = tl.dot(x - high, weight, sums, input_precision="tf32")
         split = tl.program_id(1).to(tl.int64) * tokens + line
         output = tl.arange(0, wide)
         tl.store(z + split[:, None] * wide + output[None, :], sums, mask=live[:, None])
@@ -129,12 +149,11 @@ def _launch(
     ids: Tensor | None, streams: Tensor | None, gates: Tensor | None,
 ) -> None:  # fmt: skip
     tokens, n, hidden = new.shape
-    span = triton.cdiv(triton.cdiv(hidden, SPLITS), COLUMNS) * COLUMNS
-    _cross[(triton.cdiv(tokens, TOKENS), SPLITS)](
+    _cross[(triton.cdiv(tokens, TOKENS), triton.cdiv(hidden, SPAN))](
         new if streams is None else streams, new, y, y if parts is None else parts, y if ids is None else ids,
         y if gates is None else gates, y if fn is None else fn, out.z, out.squares, tokens,
         hidden, n, 0 if parts is None else parts.shape[1], ids is not None, fn is not None,
-        0 if fn is None else fn.shape[0], OUTPUTS, span, COLUMNS, TOKENS, num_warps=8, num_stages=1,
+        0 if fn is None else fn.shape[0], OUTPUTS, SPAN, COLUMNS, TOKENS, num_warps=4, num_stages=1,
     )  # fmt: skip
 
 
@@ -143,10 +162,8 @@ def embed(table: Tensor, ids: Tensor, streams: Tensor, fn: Tensor, out: Projecti
     _launch(streams, table, None, fn, out, ids=ids, streams=None, gates=None)
 
 
-def cross(
-    streams: Tensor, output: Output, gates: Tensor, fn: Tensor | None, out: Projection
-) -> None:
-    """Leave a sub-layer: new streams in place of the old [T, n, C], projected for the next site if there is one.
+def cross(streams: Tensor, output: Output, gates: Tensor, fn: Tensor | None, out: Projection) -> None:
+    """Leave a sub-layer: new streams in place of the old [T, n, C], projected if a site follows.
 
     `gates` [T, (2 + n) n] are this site's.  Against the twin: 1e-5 relative.
     """
@@ -155,10 +172,10 @@ def cross(
 
 @triton.jit
 def _weigh(
-    z: tl.tensor, squares: tl.tensor, scale: tl.tensor, base: tl.tensor, gates: tl.tensor, tokens: tl.tensor, width: tl.constexpr, n: tl.constexpr,
-    eps: tl.constexpr, rms_eps: tl.constexpr, iterations: tl.constexpr, splits: tl.constexpr, wide: tl.constexpr,
-    lines: tl.constexpr, pad: tl.constexpr,
-) -> None:  # fmt: skip
+    z, squares, scale, base, gates, tokens, width: tl.constexpr, n: tl.constexpr,
+    eps: tl.constexpr, rms_eps: tl.constexpr, iterations: tl.constexpr, splits: tl.constexpr,
+    wide: tl.constexpr, lines: tl.constexpr, pad: tl.constexpr,
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     live = line < tokens
     column = tl.arange(0, pad)
@@ -178,7 +195,9 @@ def _weigh(
     root = tl.rsqrt(total / width + rms_eps)
     own = (column < n)[None, :]
     pre = pre * root[:, None] * tl.load(scale) + tl.load(base + column[None, :], mask=own, other=0.0)
-    post = post * root[:, None] * tl.load(scale + 1) + tl.load(base + n + column[None, :], mask=own, other=0.0)
+    post = post * root[:, None] * tl.load(scale + 1) + tl.load(
+        base + n + column[None, :], mask=own, other=0.0
+    )
     out = gates + line[:, None] * ((2 + n) * n) + column[None, :]
     tl.store(out, tl.sigmoid(pre) + eps, mask=inside)
     tl.store(out + n, 2 * tl.sigmoid(post), mask=inside)
@@ -195,7 +214,7 @@ def _weigh(
 
 
 def weigh(projection: Projection, site: Site, mixing: Mixing, gates: Tensor) -> None:
-    """Gates [T, (2 + n) n] of projected streams: pre [n], post [n], comb [n, n]; 1e-5 relative to the twin."""
+    """Gates [T, (2 + n) n] of projected streams: pre, post [n], comb [n, n]; 1e-5 relative to the twin."""
     splits, tokens, wide = projection.z.shape
     width = site.fn.shape[1]
     lines = 64
@@ -208,9 +227,9 @@ def weigh(projection: Projection, site: Site, mixing: Mixing, gates: Tensor) -> 
 
 @triton.jit
 def _enter(
-    streams: tl.tensor, gates: tl.tensor, weight: tl.tensor, bf16: tl.tensor, fp16: tl.tensor, eps: tl.constexpr, hidden: tl.constexpr,
+    streams, gates, weight, bf16, fp16, eps: tl.constexpr, hidden: tl.constexpr,
     n: tl.constexpr, pad: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, pad)
     here = column < hidden
@@ -231,7 +250,9 @@ def enter(streams: Tensor, gates: Tensor, norm: Tensor, eps: float, bf16: Tensor
     )
 
 
-def empty_projection(tokens: int, device: torch.device) -> Projection:
+def empty_projection(tokens: int, hidden: int, device: torch.device) -> Projection:
     """Room for the partial projections of `tokens` tokens."""
-    z = torch.empty(SPLITS, tokens, OUTPUTS, device=device)
-    return Projection(z, torch.empty(SPLITS, tokens, device=device))
+    splits = triton.cdiv(hidden, SPAN)
+    return Projection(
+        torch.empty(splits, tokens, OUTPUTS, device=device), torch.empty(splits, tokens, device=device)
+    )

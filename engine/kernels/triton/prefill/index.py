@@ -2,7 +2,8 @@
 
 FP4 values with power-of-two scales are exact in BF16, so scores are exact up to the order of float32 sums.
 Hadamard products run in three BF16 parts that make up a float32.
-Choices are exact for given scores: higher score first, lower row among equals.  Twin: `engine.kernels.ref.index`.
+Choices are exact for given scores: higher score first, lower row among equals.
+Twin: `engine.kernels.ref.index`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from torch import Tensor
 
 from engine.kernels.rows import IndexLayout
 from engine.kernels.triton.numbers import OPERAND, fp4_double, fp4_encode, power
-from engine.kernels.triton.prefill.tiles import angles, narrow, turn
 from engine.kernels.triton.prefill.rows import Finish
+from engine.kernels.triton.prefill.tiles import angles, narrow, turn
 
 LINES = 32  # rows of one program that rounds
 KEY_TILE = 128  # index rows and tokens of one program that scores
@@ -27,7 +28,7 @@ SCAN = 2048  # scores that the selection looks at at a time
 
 @dataclass(frozen=True, slots=True)
 class Causal:
-    """Which rows the tokens of a call see: token t stands at position `first` + t, a row ends every `ratio`."""
+    """Which rows the tokens of a call see: token t stands at `first` + t, a row ends every `ratio`."""
 
     first: int
     ratio: int
@@ -38,7 +39,7 @@ class Causal:
 
 
 @triton.jit
-def _exponent(peak: tl.tensor) -> tl.tensor:
+def _exponent(peak):
     """Smallest k with 6 * 2^k >= peak; 6 is 1.5 * 2^2."""
     bits = tl.maximum(peak, 7.052966104933725e-38).to(tl.int32, bitcast=True)  # 6 * 2^-126
     return (bits >> 23) - 129 + ((bits & 0x7FFFFF) > 0x400000).to(tl.int32)
@@ -46,10 +47,10 @@ def _exponent(peak: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _spread(
-    x: tl.tensor, weight: tl.tensor, cos: tl.tensor, sin: tl.tensor, signs: tl.tensor, at: tl.tensor, packed: tl.tensor, wide: tl.tensor, count: tl.tensor, stride: tl.tensor,
-    per: tl.constexpr, eps: tl.constexpr, spread: tl.constexpr, width: tl.constexpr, rope: tl.constexpr, nbytes: tl.constexpr,
-    packs: tl.constexpr, lines: tl.constexpr,
-) -> None:  # fmt: skip
+    x, weight, cos, sin, signs, at, packed, wide, count, stride,
+    per: tl.constexpr, eps: tl.constexpr, spread: tl.constexpr, width: tl.constexpr, rope: tl.constexpr,
+    nbytes: tl.constexpr, packs: tl.constexpr, lines: tl.constexpr,
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     column = tl.arange(0, width)
     live = line < count
@@ -107,8 +108,14 @@ def queries(x: Tensor, cos: Tensor, sin: Tensor, signs: Tensor, wide: Tensor) ->
 
 @triton.jit
 def _unpack(
-    packed: tl.tensor, at: tl.tensor, wide: tl.tensor, count: tl.tensor, width: tl.constexpr, nbytes: tl.constexpr, lines: tl.constexpr
-) -> None:
+    packed,
+    at,
+    wide,
+    count,
+    width: tl.constexpr,
+    nbytes: tl.constexpr,
+    lines: tl.constexpr,
+):
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     column = tl.arange(0, width)
     live = (line < count)[:, None]
@@ -132,10 +139,10 @@ def unpack(packed: Tensor, at: Tensor, wide: Tensor) -> None:
 
 @triton.jit
 def _scores(
-    q: tl.tensor, keys: tl.tensor, weights: tl.tensor, out: tl.tensor, first: tl.tensor, tokens: tl.tensor, rows: tl.tensor, weight_stride: tl.tensor, out_stride: tl.tensor,
+    q, keys, weights, out, first, tokens, rows, weight_stride, out_stride,
     scale: tl.constexpr, ratio: tl.constexpr, heads: tl.constexpr, width: tl.constexpr, pad: tl.constexpr,
     key_tile: tl.constexpr, token_tile: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     start = tl.program_id(0) * key_tile
     begin = tl.program_id(1) * token_tile
     end = tl.minimum(begin + token_tile, tokens)
@@ -172,7 +179,7 @@ def scores(q: Tensor, keys: Tensor, weights: Tensor, causal: Causal, out: Tensor
 
 
 @triton.jit
-def _ordered(value: tl.tensor) -> tl.tensor:
+def _ordered(value):
     """Unsigned keys in the order of the floats; both zeros are one."""
     bits = (value + 0.0).to(tl.int32, bitcast=True)
     return tl.where(bits < 0, ~bits, bits ^ -2147483648).to(tl.uint32, bitcast=True)
@@ -180,9 +187,9 @@ def _ordered(value: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _select(
-    score: tl.tensor, chosen: tl.tensor, first: tl.tensor, stride: tl.tensor, ratio: tl.constexpr, k: tl.constexpr, pad: tl.constexpr,
+    score, chosen, first, stride, ratio: tl.constexpr, k: tl.constexpr, pad: tl.constexpr,
     scan: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     token = tl.program_id(0)
     count = (first + token + 1) // ratio
     out = chosen + token.to(tl.int64) * k
@@ -222,7 +229,7 @@ def _select(
 
 
 def select(score: Tensor, causal: Causal, k: int, chosen: Tensor) -> None:
-    """The k best visible rows of each token, ascending, to int32 `chosen` [T, k]; -1 where there are fewer."""
+    """The k best visible rows of each token, ascending, to int32 `chosen` [T, k]; then -1."""
     _select[(len(chosen),)](
         score, chosen, causal.first, score.stride(0), causal.ratio, k, triton.next_power_of_2(k), SCAN
     )

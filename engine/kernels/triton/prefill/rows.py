@@ -1,7 +1,7 @@
 """Attention rows of a chunk: norm, rotate, round to E4M3, pack where they belong; and packed rows as BF16.
 
 A packed row unpacks to BF16 exactly, so prefill expands the rows that it looks at once a chunk and all its
-queries read those.  Twins: `norm.rms_norm`, `rope.rotate`, `rounding`, `rows.PackedKv` of `engine.kernels.ref`.
+queries read those.  Twins: `norm.rms_norm`, `rope.rotate`, `rounding`, `rows` of `engine.kernels.ref`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Finish:
 
 
 @triton.jit
-def _exponent(peak: tl.tensor) -> tl.tensor:
+def _exponent(peak):
     """Smallest k with 448 * 2^k >= peak; 448 is 1.75 * 2^8."""
     bits = tl.maximum(peak, 1e-4).to(tl.int32, bitcast=True)
     return (bits >> 23) - 135 + ((bits & 0x7FFFFF) > 0x600000).to(tl.int32)
@@ -39,10 +39,10 @@ def _exponent(peak: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _finish(
-    x: tl.tensor, weight: tl.tensor, cos: tl.tensor, sin: tl.tensor, at: tl.tensor, packed: tl.tensor, tails: tl.tensor, wide: tl.tensor, count: tl.tensor, stride: tl.tensor,
+    x, weight, cos, sin, at, packed, tails, wide, count, stride,
     eps: tl.constexpr, nope: tl.constexpr, rope: tl.constexpr, nbytes: tl.constexpr, scale_at: tl.constexpr,
     tail_at: tl.constexpr, lines: tl.constexpr, pad: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     column = tl.arange(0, pad)
     live = line < count
@@ -52,7 +52,9 @@ def _finish(
     y = y * tl.load(weight + column, mask=column < nope + rope, other=0.0)[None, :]
     pair = tl.arange(0, pad // 2)
     safe = tl.minimum(line, count - 1)
-    y = turn(y, angles(cos, safe, pair, nope, rope, 1.0), angles(sin, safe, pair, nope, rope, 0.0), lines, pad)
+    y = turn(
+        y, angles(cos, safe, pair, nope, rope, 1.0), angles(sin, safe, pair, nope, rope, 0.0), lines, pad
+    )
     blocks = tl.reshape(y, (lines, pad // 64, 64))
     exponent = _exponent(tl.max(tl.abs(blocks), 2))
     codes = e4m3_encode(blocks * power(-exponent)[:, :, None])
@@ -63,7 +65,9 @@ def _finish(
     kept = place >= 0
     code = tl.reshape(codes, (lines, pad)).to(tl.uint8)
     tl.store(
-        packed + place[:, None] * nbytes + column[None, :], code, mask=kept[:, None] & (column < nope)[None, :]
+        packed + place[:, None] * nbytes + column[None, :],
+        code,
+        mask=kept[:, None] & (column < nope)[None, :],
     )
     block = tl.arange(0, pad // 64)
     tl.store(
@@ -90,10 +94,10 @@ def finish(x: Tensor, how: Finish, layout: KvLayout, at: Tensor, packed: Tensor,
 
 @triton.jit
 def _unpack(
-    packed: tl.tensor, tails: tl.tensor, at: tl.tensor, wide: tl.tensor, count: tl.tensor,
-    nope: tl.constexpr, rope: tl.constexpr, nbytes: tl.constexpr, scale_at: tl.constexpr, tail_at: tl.constexpr,
-    lines: tl.constexpr, pad: tl.constexpr,
-) -> None:  # fmt: skip
+    packed, tails, at, wide, count,
+    nope: tl.constexpr, rope: tl.constexpr, nbytes: tl.constexpr, scale_at: tl.constexpr,
+    tail_at: tl.constexpr, lines: tl.constexpr, pad: tl.constexpr,
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64) * lines + tl.arange(0, lines)
     column = tl.arange(0, pad)
     live = (line < count)[:, None]

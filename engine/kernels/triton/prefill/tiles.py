@@ -1,7 +1,6 @@
-"""What chunk kernels share inside a tile: angles from tables made once a chunk, rotation, rounding to BF16."""
+"""What chunk kernels share inside a tile: angles from a chunk's tables, rotation, rounding to BF16."""
 
 from __future__ import annotations
-
 
 import triton
 import triton.language as tl
@@ -10,7 +9,7 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def narrow(x: tl.tensor) -> tl.tensor:
+def narrow(x):
     """BF16 of float32, nearest, ties to even; the interpreter's own conversion would cut the bits off."""
     if INTERPRETED:
         bits = x.to(tl.int32, bitcast=True)
@@ -19,7 +18,14 @@ def narrow(x: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def angles(table: tl.tensor, line: tl.tensor, pair: tl.tensor, nope: tl.constexpr, rope: tl.constexpr, rest: tl.constexpr) -> tl.tensor:
+def angles(
+    table,
+    line,
+    pair,
+    nope: tl.constexpr,
+    rope: tl.constexpr,
+    rest: tl.constexpr,
+):
     """Entries [lines, pairs] of a table [n, rope / 2] for the pairs of a row; `rest` where nothing turns."""
     at = pair - nope // 2
     inside = (at >= 0) & (at < rope // 2)
@@ -27,7 +33,7 @@ def angles(table: tl.tensor, line: tl.tensor, pair: tl.tensor, nope: tl.constexp
 
 
 @triton.jit
-def turn(x: tl.tensor, cos: tl.tensor, sin: tl.tensor, lines: tl.constexpr, pad: tl.constexpr) -> tl.tensor:
+def turn(x, cos, sin, lines: tl.constexpr, pad: tl.constexpr):
     """Rows `x` [lines, pad] rotated by angles [lines or 1, pad / 2]; give -sin for the inverse."""
     even, odd = tl.split(tl.reshape(x, (lines, pad // 2, 2)))
     return tl.reshape(tl.join(even * cos - odd * sin, even * sin + odd * cos), (lines, pad))

@@ -64,6 +64,14 @@ class Random:
         """A permutation, int32."""
         return torch.randperm(count, generator=self._generator).int().to(DEVICE)
 
+    def blocks(self, shape: tuple[int, ...], size: int, halves: dict[int, float]) -> Tensor:
+        """Random bytes of blocks [..., n], flat, with float16 scales of about `halves` at those bytes."""
+        raw = self.whole(0, 256, *shape, size).to(torch.uint8)
+        for at, value in halves.items():
+            scale = (self.normal(*shape, 1).abs() + 0.5) * value
+            raw[..., at : at + 2] = scale.half().view(torch.uint8)
+        return raw.flatten(-2)
+
 
 def differing(found: Tensor, wanted: Tensor) -> float:
     """Share of elements that are not equal."""

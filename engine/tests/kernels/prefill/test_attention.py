@@ -36,7 +36,9 @@ def check_attention(case: Case, *, first: int, ratio: int, chooses: bool) -> Non
         chosen[token, : len(picked)] = picked
         start = max(token + 1, case.window - first)
         near = data[far + start : far + token + 1 + case.window].float()
-        wanted[token] = _one(turned[token], torch.cat((data[picked.long() if chooses else slice(seen)].float(), near)), sinks)
+        wanted[token] = _one(
+            turned[token], torch.cat((data[picked.long() if chooses else slice(seen)].float(), near)), sinks
+        )
     wanted = rope.rotate_by(wanted, cos.unsqueeze(1), sin.unsqueeze(1), inverse=True)
 
     out = torch.empty_like(q)

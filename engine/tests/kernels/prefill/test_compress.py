@@ -15,7 +15,9 @@ def check_pooling(ratio: int, depth: int, cuts: list[int], *, overlap: bool) -> 
     random, channels = Random(10), depth * (2 if overlap else 1)
     ape = random.normal(ratio, channels)
     slots = ratio * (2 if overlap else 1)
-    state = compress.State(torch.zeros(slots, channels, device=DEVICE), torch.zeros(slots, channels, device=DEVICE))
+    state = compress.State(
+        torch.zeros(slots, channels, device=DEVICE), torch.zeros(slots, channels, device=DEVICE)
+    )
     frontier, first = Frontier(ratio, 2 * channels, overlap=overlap), 0
     for count in cuts:
         z = random.normal(count, 2 * channels + 3)

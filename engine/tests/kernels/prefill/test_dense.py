@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.layouts import Q8, decode_q8
+from engine.kernels.layouts import decode_q8, split_half, split_q8
 from engine.kernels.ref import moe
 from engine.kernels.ref.norm import rms_norm
 from engine.kernels.triton.prefill import dense
@@ -14,12 +14,14 @@ from engine.tests.kernels.prefill.cases import DEVICE, FULL, SMALL, Case, Random
 
 def check_dense(case: Case) -> None:
     random, n = Random(9), case.tokens
-    codes = random.whole(-127, 128, n, case.hidden).to(torch.int8)
-    matrix = Q8(codes, random.normal(n, case.hidden // 32).half())
+    values = random.normal(32, case.hidden).half()
+    matrix, half = split_q8(random.blocks((32, case.hidden // 32), 34, {0: 0.01})), split_half(values)
     x = random.normal(n, 2 * case.inner, spread=8.0).bfloat16()
     raw, weight = random.normal(n, case.hidden + 3)[:, 3:], random.normal(case.hidden)
 
-    expanded = dense.expand(matrix, torch.empty(matrix.codes.numel() + 5, dtype=torch.bfloat16, device=DEVICE))
+    room = torch.empty(values.numel() + 8, dtype=torch.bfloat16, device=DEVICE)
+    expanded = dense.expand(matrix, room).clone()
+    unfolded = dense.unfold(half, room.view(torch.float16))
     unit = torch.empty(n, case.inner, dtype=torch.bfloat16, device=DEVICE)
     dense.glu(x, 10.0, unit)
     bf16 = torch.empty(n, case.hidden, dtype=torch.bfloat16, device=DEVICE)
@@ -28,6 +30,7 @@ def check_dense(case: Case) -> None:
     wanted = rms_norm(raw, weight, 1e-6)
 
     assert torch.equal(expanded, decode_q8(matrix).bfloat16())
+    assert torch.equal(unfolded, values)
     assert worst(unit, moe.glu(x[:, : case.inner].float(), x[:, case.inner :].float(), 10.0)) < 4e-3
     assert worst(bf16, wanted) < 4e-3
     assert worst(fp16, wanted) < 5e-4

@@ -13,15 +13,6 @@ from engine.kernels.triton.prefill import experts
 from engine.tests.kernels.prefill.cases import DEVICE, FULL, SMALL, Case, Random, worst
 
 
-def _bytes(random: Random, blocks: tuple[int, ...], size: int, halves: dict[int, float]) -> Tensor:
-    """Random blocks [..., n * size] with float16 scales at the given places."""
-    raw = random.whole(0, 256, *blocks, size).to(torch.uint8)
-    for at, value in halves.items():
-        scale = (random.normal(*blocks, 1).abs() + 0.5) * value
-        raw[..., at : at + 2] = scale.half().view(torch.uint8)
-    return raw.flatten(-2)
-
-
 def check_choice(case: Case) -> None:
     random = Random(11)
     logits, bias = random.normal(case.tokens, case.experts, spread=3.0), random.normal(case.experts)
@@ -47,7 +38,9 @@ def check_grouping(tokens: int, count: int, used: int, *, alike: bool) -> None:
     chosen = torch.stack(rows[:1] * tokens if alike else rows)
     groups = experts.group(experts.Choice(chosen, chosen.float()), count)
     covered: list[int] = []
-    for expert, start, stop in zip(groups.expert.tolist(), groups.start.tolist(), groups.stop.tolist(), strict=True):
+    for expert, start, stop in zip(
+        groups.expert.tolist(), groups.start.tolist(), groups.stop.tolist(), strict=True
+    ):
         assert 0 <= stop - start <= groups.height
         slots = groups.order[start:stop].long()
         assert (chosen.flatten()[slots] == expert).all()
@@ -58,8 +51,8 @@ def check_grouping(tokens: int, count: int, used: int, *, alike: bool) -> None:
 
 def check_products(case: Case) -> None:
     random, e = Random(13), case.experts
-    up = layouts.split_iq2(_bytes(random, (e, 2 * case.inner, case.hidden // 256), 66, {0: 0.001}))
-    down = layouts.split_q2(_bytes(random, (e, case.hidden, case.inner // 256), 84, {80: 0.005, 82: 0.01}))
+    up = layouts.split_iq2(random.blocks((e, 2 * case.inner, case.hidden // 256), 66, {0: 0.001}))
+    down = layouts.split_q2(random.blocks((e, case.hidden, case.inner // 256), 84, {80: 0.005, 82: 0.01}))
     h = random.normal(case.tokens, case.hidden).half()
     choice = experts.route(random.normal(case.tokens, e), case.used, 1.5, bias=random.normal(e))
     groups = experts.group(choice, e)
@@ -75,7 +68,7 @@ def check_products(case: Case) -> None:
 def _twins(h: Tensor, choice: experts.Choice, up: IQ2, down: Q2) -> tuple[Tensor, Tensor]:
     """Gated units [T, K, F] and outputs [T, K, C], expert by expert in float32."""
     tokens, used = choice.experts.shape
-    hidden, half = h.shape[1], up.scales.shape[1] // 2
+    hidden, half = h.shape[1], up.scales.shape[1] * 8
     inner, out = h.new_zeros(tokens, used, half).float(), h.new_zeros(tokens, used, hidden).float()
     for expert in choice.experts.unique().tolist():
         token, slot = (choice.experts == expert).nonzero(as_tuple=True)

@@ -30,7 +30,9 @@ def _wanted(streams: Tensor, site: Site, n: int) -> tuple[Tensor, Tensor]:
     return torch.cat((pre, post, comb.flatten(1)), 1), h
 
 
-def _entered(streams: Tensor, projection: hyper.Projection, site: Site, n: int) -> tuple[Tensor, Tensor, Tensor]:
+def _entered(
+    streams: Tensor, projection: hyper.Projection, site: Site, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
     tokens, _, hidden = streams.shape
     gates = torch.empty(tokens, (2 + n) * n, device=DEVICE)
     hyper.weigh(projection, site, hyper.Mixing(n, ITERATIONS, EPS, EPS), gates)
@@ -42,7 +44,11 @@ def _entered(streams: Tensor, projection: hyper.Projection, site: Site, n: int) 
 
 def check_crossing(case: Case, *, slots: int) -> None:
     random, n = Random(1), case.streams
-    streams, first, second = random.normal(case.tokens, n, case.hidden), _site(random, case), _site(random, case)
+    streams, first, second = (
+        random.normal(case.tokens, n, case.hidden),
+        _site(random, case),
+        _site(random, case),
+    )
     y = random.normal(case.tokens, case.hidden).bfloat16()
     parts = random.normal(case.tokens, slots, case.hidden).bfloat16() if slots else None
     gates, _ = _wanted(streams, first, n)
@@ -50,7 +56,7 @@ def check_crossing(case: Case, *, slots: int) -> None:
     wanted = twin.expand(sums, streams, gates[:, n : 2 * n], gates[:, 2 * n :].unflatten(1, (n, n)))
     wanted_gates, wanted_h = _wanted(wanted, second, n)
 
-    projection = hyper.empty_projection(case.tokens, DEVICE)
+    projection = hyper.empty_projection(case.tokens, case.hidden, DEVICE)
     hyper.cross(streams, hyper.Output(y, parts), gates, second.fn, projection)
     found_gates, bf16, fp16 = _entered(streams, projection, second, n)
 
@@ -67,7 +73,7 @@ def check_embedding(case: Case) -> None:
     wanted = table.float()[ids.long()].unsqueeze(1).repeat(1, n, 1)
     wanted_gates, _ = _wanted(wanted, site, n)
 
-    streams, projection = torch.empty_like(wanted), hyper.empty_projection(case.tokens, DEVICE)
+    streams, projection = torch.empty_like(wanted), hyper.empty_projection(case.tokens, case.hidden, DEVICE)
     hyper.embed(table, ids, streams, site.fn, projection)
 
     assert torch.equal(streams, wanted)

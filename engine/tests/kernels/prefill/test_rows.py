@@ -38,7 +38,9 @@ def check_finish(case: Case) -> None:
 
     assert differing(packed[at[kept].long()], wanted[kept]) < 2e-3
     assert differing(wide, rounding.bf16_tail(rounding.e4m3_round(exact, case.nope), case.nope)) < 2e-3
-    assert not packed[torch.tensor(sorted(set(range(case.tokens + 3)) - set(at.tolist())), device=DEVICE)].any()
+    assert not packed[
+        torch.tensor(sorted(set(range(case.tokens + 3)) - set(at.tolist())), device=DEVICE)
+    ].any()
 
 
 def check_unpack(case: Case) -> None:
