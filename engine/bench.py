@@ -15,6 +15,7 @@ from typing import Any
 from engine.chat.output import OutputParser
 from engine.chat.pieces import End, Output, Piece
 from engine.chat.request import ChatRequest, Effort, UserText, UserTurn
+from engine.chat.tokens import TokenReader
 from engine.config import Settings
 from engine.core import Event, Finished, FinishReason, Generated, Request, SamplingParams, Timings
 from engine.errors import EngineError, SettingError
@@ -113,7 +114,7 @@ def _answer(service: Service, question: Question, show: Callable[[str], None]) -
 
 
 def _print(service: Service, request: Request, parser: OutputParser, show: Callable[[str], None]) -> Timings:
-    decoder = service.tokenizer.stream()
+    reader = TokenReader(parser, service.markers, service.tokenizer.stream())
     shown: list[str] = []  # the kind of text shown last
 
     def write(pieces: Sequence[Output]) -> None:
@@ -122,7 +123,7 @@ def _print(service: Service, request: Request, parser: OutputParser, show: Calla
                 show("\n\n" + piece.text if shown and shown[-1] != piece.kind else piece.text)
                 shown.append(piece.kind)
 
-    timings = _generate(service, request, lambda token: write(parser.push(decoder.push(token))))
+    timings = _generate(service, request, lambda token: write(reader.push(token)))
     write(parser.finish(End.STOP if timings.generated_tokens < request.max_tokens else End.LENGTH))
     return timings
 
@@ -136,7 +137,7 @@ def _generate(service: Service, request: Request, take: Callable[[int], None]) -
         if isinstance(event, Generated):
             take(event.token)
         elif isinstance(event, Finished):
-            if event.reason is FinishReason.FAILED:
+            if event.reason in (FinishReason.FAILED, FinishReason.REFUSED):
                 raise EngineError(event.message or "the engine failed")
             return event.timings
 

@@ -34,7 +34,14 @@ from engine.core import (
     Slice,
     Started,
 )
-from engine.errors import CapacityError, ContextLengthError, NotReadyError, NumericsError, RuleError
+from engine.errors import (
+    CapacityError,
+    ContextLengthError,
+    NotReadyError,
+    NumericsError,
+    RequestError,
+    RuleError,
+)
 from engine.metrics import Metrics
 from engine.sampling import Drawn, draw
 from engine.scheduler.memory import MemoryStats
@@ -130,10 +137,12 @@ class Engine:
     def submit(self, request: Request, sink: EventSink) -> Future[None]:
         """Queue a request; the result is there once it is let in, before the next step.
 
-        Raises at once, before any event: ContextLengthError for a prompt that does not fit, CapacityError
-        when the queue is full, NotReadyError when the engine is closing.  Where there is no memory for it,
-        the result is a CapacityError, and the only event says so too.
+        Raises at once, before any event: RequestError for an empty prompt, ContextLengthError for one that
+        does not fit, CapacityError when the queue is full, NotReadyError when the engine is closing.  Where
+        there is no memory for it, the result is a CapacityError, and the only event says so too.
         """
+        if not request.prompt:
+            raise RequestError("the prompt is empty; send at least one token", param="prompt")
         if len(request.prompt) >= self.limits.context:
             self.metrics.reject("too_long")
             raise ContextLengthError(prompt_tokens=len(request.prompt), context_tokens=self.limits.context)

@@ -91,6 +91,7 @@ def run(
         str, Parameter(help="Ask a part of the items, such as 2/3; `judge` joins the runs of all parts.")
     ] = "1/1",
     runs: Annotated[Path | None, Parameter(help="Where run folders go (default: reports/runs).")] = None,
+    html: Annotated[bool, Parameter(help="Make the HTML report of this run too.", negative="")] = False,
 ) -> int:
     """Judge a server: start it, drive every gate of the profile, write the record and the verdict."""
     from gates import run as runner  # here, so that --help and plan need no pytest and no HTTP library
@@ -103,6 +104,7 @@ def run(
         part=_part(part),
         runs=runs or runner.RUNS,
         data=_data(),
+        html=html,
     )
     runner.chosen(request)
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
@@ -162,22 +164,11 @@ def report(
     runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
 ) -> int:
     """Make the HTML report of a run: one file that opens with a double click and fetches nothing."""
-    from gates import outcome
     from gates import report as reporting
     from gates.harness import record
     from gates.run import RUNS
 
-    folder = record.find(runs or RUNS, run)
-    verdict, console = folder.read_verdict(), Console()
-    try:
-        page = reporting.make(folder)
-        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
-    except InfrastructureError as error:
-        _say_error(error, Console(stderr=True))
-        return error.exit_code
-    finally:  # the page moves no verdict: its word stays the last one
-        outcome.last_line(verdict, console)
-    return ExitCode.PASS
+    return reporting.show(record.find(runs or RUNS, run), Console(), Console(stderr=True))
 
 
 @app.command

@@ -17,7 +17,7 @@ from rich.text import Text
 from gates.errors import ExitCode
 from gates.harness import allure, junit, provenance, record
 from gates.harness.progress import STYLES
-from gates.harness.record import RunFolder
+from gates.harness.record import RunFolder, State
 from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
 from gates.registry import SIGNS
 from reports import render
@@ -64,7 +64,8 @@ def exit_code(verdict: Verdict) -> ExitCode:
 
 def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> None:
     """Print the table of claims, where the files are, and the verdict as the last line."""
-    console.print(_grid(content))
+    if not _without_server(content):
+        console.print(_grid(content))
     for gate in content["gates"]:
         if gate["verdict"] != "pass" and gate["rerun"]:
             console.print(f"ask {gate['name']} again: {gate['rerun']}", markup=False, soft_wrap=True)
@@ -72,6 +73,12 @@ def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> Non
     console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
     console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
     last_line(content, console)
+
+
+def _without_server(content: Mapping[str, Any]) -> bool:
+    """Whether the run ended before any gate began: the last line says why, and no claim can say more."""
+    stopped = content["run"]["state"] == State.INFRASTRUCTURE
+    return stopped and all(gate["history"] is None for gate in content["gates"])
 
 
 def last_line(content: Mapping[str, Any], console: Console) -> None:

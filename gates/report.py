@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gates.errors import InfrastructureError
+from rich.console import Console
+
+from gates import outcome
+from gates.errors import ExitCode, InfrastructureError
 from gates.harness import allure, provenance
 from gates.harness.record import RunFolder, write_whole
 from reports import page as first_screen
@@ -70,6 +73,20 @@ def make(folder: RunFolder) -> Path:
             f"a fault of the harness; the page is at {page}"
         )
     return page
+
+
+def show(folder: RunFolder, console: Console, errors: Console) -> ExitCode:
+    """Make the report and say where it is, or why there is none; the verdict's line stays the last one."""
+    verdict = folder.read_verdict()
+    try:
+        page = make(folder)
+        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    except InfrastructureError as error:
+        errors.print(f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
+        return error.exit_code
+    finally:  # the page moves no verdict: its word stays the last one
+        outcome.last_line(verdict, console)
+    return ExitCode.PASS
 
 
 def find_node(folder: RunFolder) -> Node:

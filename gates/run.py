@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gates import conduct, outcome
+from gates import conduct, outcome, report
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
 from gates.harness import baseline, history, probe, provenance, record, room
@@ -46,6 +46,7 @@ class Request:
     part: tuple[int, int] = (1, 1)  # which part of the items, and of how many
     runs: Path = RUNS
     data: Path | None = None
+    html: bool = False  # make the HTML report too
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,10 @@ def run(request: Request, console: Console) -> ExitCode:
     run_record = _first_record(request, job, model, tree)
     folder.write_run(run_record)
     baseline.adopt(folder, run_record["model"], request.profile.name)
-    return _conduct(job, run_record, console)
+    code = _conduct(job, run_record, console)
+    if request.html:  # the page is extra and moves no verdict
+        report.show(folder, console, Console(stderr=True))
+    return code
 
 
 def resume(folder: RunFolder, target: Target, data: Path | None, console: Console) -> ExitCode:

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from engine.chat.markers import END_THINK, THINK
 from engine.chat.pieces import End, Output, Parser
 from engine.chat.request import ToolCall
+from engine.chat.tokens import TokenReader
 from engine.core import Event, Finished, FinishReason, Generated, Request, Started, Timings
 from engine.errors import CapacityError, EngineError
 from engine.server.service import Service
-from engine.tokenizer import TokenStream
 
 MAX_UNREAD = 65_536  # tokens that one client leaves unread: about 4 MiB
 
@@ -130,7 +129,7 @@ class Generation:
 
     async def moments(self) -> AsyncIterator[Moment]:
         """That it was admitted, that the first token is there, then everything visible, in order."""
-        decoder = self.service.tokenizer.stream()
+        reader = TokenReader(self.parser, self.service.markers, self.service.tokenizer.stream())
         opened = False
         while True:
             event = await self._events.get()
@@ -145,7 +144,7 @@ class Generation:
                     yield chunk
                 return
             if self.parser.end is None:
-                pieces = self._take(event, decoder)
+                pieces = self._take(event, reader)
                 if self.parser.end is not None:
                     self.service.engine.conclude(self.request.id)  # the parser knows the end first
                 if pieces:
@@ -158,19 +157,15 @@ class Generation:
         assert self.summary is not None
         return self.summary
 
-    def _take(self, event: Generated, decoder: TokenStream) -> list[Output]:
+    def _take(self, event: Generated, reader: TokenReader) -> list[Output]:
         """Feed one token to the parser and count it."""
-        token, markers = event.token, self.service.markers
+        token = event.token
         self._token_ids.append(token)
         self._waiting_ids.append(token)
         if event.logprob is not None:
             self._probabilities.append(self._probability(event, event.logprob))
         was_reasoning = self.parser.in_reasoning
-        names = {markers.think: THINK, markers.end_think: END_THINK}
-        if token in names:
-            pieces = self.parser.push(decoder.flush()) + self.parser.push_marker(names[token])
-        else:
-            pieces = self.parser.push(decoder.push(token))
+        pieces = reader.push(token)
         if was_reasoning and self.parser.in_reasoning:
             self._reasoning += 1
         return pieces

@@ -26,7 +26,7 @@ from engine.core import (
     SamplingParams,
     Started,
 )
-from engine.errors import CapacityError, ContextLengthError, NotReadyError, RuleError
+from engine.errors import CapacityError, ContextLengthError, NotReadyError, RequestError, RuleError
 from engine.loop import Engine
 from engine.scheduler.scheduler import SchedulerLimits
 from engine.tests.fake_pages import ledger
@@ -533,3 +533,8 @@ def test_an_engine_whose_step_hangs_says_for_how_long() -> None:
 
     assert (0.0, 0.0) == (idle, after)
     assert 0.05 <= hanging < 20
+
+
+def test_an_empty_prompt_is_refused_at_once() -> None:
+    with running(FakeRunner(VOCAB)) as engine, pytest.raises(RequestError, match="prompt is empty"):
+        submit(engine, request("a", ()))

@@ -41,6 +41,31 @@ def do(
     return code, record.find(runs, "latest"), console.file.getvalue()
 
 
+def test_a_server_that_does_not_start_is_said_once(echo_profile: Profile, model_file: Path) -> None:
+    _, _, said = do(echo_profile, model_file, "ends_at_once")
+
+    assert 2 == said.count("before it was healthy")  # what happened, and the last line
+    assert "echo." not in said
+
+
+def test_the_report_asked_for_is_that_of_this_run(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RunFolder] = []
+
+    def make(folder: RunFolder) -> Path:
+        made.append(folder)
+        return folder.path
+
+    monkeypatch.setattr("gates.report.make", make)
+    target = Target(model=model_file, server=fake_command("none", after=0))
+    runs = model_file.parent / "runs"
+    request = Request(profile=echo_profile, target=target, runs=runs, html=True)
+
+    assert ExitCode.PASS == run.run(request, quiet())
+    assert [record.find(runs, "latest").path] == [folder.path for folder in made]
+
+
 def quiet() -> Console:
     return Console(file=io.StringIO())
 
