@@ -14,9 +14,10 @@ from torch import Tensor
 
 from engine.kernels.ref import lanes
 from engine.kernels.ref.attention import ROW_TILE
+from engine.kernels.ref.compress import pool
 from engine.kernels.ref.index import INDEX_TILE
 from engine.kernels.ref.linear import ROW_BLOCK, Packed, grouped, mixed, paired, times
-from engine.model.spec import ModelSpec
+from engine.model.spec import SPARSE_RATIO, ModelSpec
 
 _ROWS = (2, 7, 64, 200)  # rows that run together
 _MOST_VALUES = 1 << 18  # wider matrices are cut to this many weights: the inner dimension is what matters
@@ -95,6 +96,7 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
     yield _grouped_case(spec, random)
     yield _gathered_case(spec, random)
     yield _streams_case(spec, random)
+    yield _pooling_case(spec, random)
     yield Case("sigmoid", lanes.sigmoid, random(most, spec.hc_count))
     yield Case("softplus", lanes.softplus, random(most, spec.n_expert))
     yield Case("silu", lanes.silu, random(most, spec.expert_width))
@@ -120,6 +122,16 @@ def _gathered_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
         return paired(both[:, : spec.n_head], both[:, spec.n_head :].transpose(1, 2))
 
     return Case("gathered scores", run, random(max(_ROWS) // 4, spec.n_head + picked, spec.head_dim))
+
+
+def _pooling_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:
+    """Compression of windows; keys and scores travel in one tensor."""
+    width = 2 * spec.head_dim
+    return Case(
+        "pooling of windows",
+        lambda both: pool(*both.chunk(2, -1)),
+        random(max(_ROWS) // 4, 2 * SPARSE_RATIO, width),
+    )
 
 
 def _streams_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:

@@ -11,8 +11,13 @@ from torch import Tensor
 
 
 def pool(keys: Tensor, scores: Tensor) -> Tensor:
-    """Softmax over slots per channel, weighted sum: [..., S, d] twice to [..., d]; -inf scores weigh 0."""
-    return (torch.softmax(scores, -2) * keys).sum(-2)
+    """Softmax over slots per channel, weighted sum: [..., S, d] twice to [..., d]; -inf scores weigh 0.
+
+    Written out, because a CPU's built-in softmax over slots cuts the channels by the number of threads and
+    rows, and computes the last few of a cut with another formula.
+    """
+    weight = (scores - scores.amax(-2, keepdim=True)).exp_()
+    return (weight / weight.sum(-2, keepdim=True) * keys).sum(-2)
 
 
 def overlap_slots(windows: Tensor, previous: Tensor) -> Tensor:

@@ -48,13 +48,15 @@ def _scaled(x: Tensor, block: int, floor: float, top: float) -> tuple[Tensor, Te
 
 def _scale_bytes(scale: Tensor) -> Tensor:
     """E8M0 bytes [...] of scales [..., 1]; blocks with an infinity or a NaN get the byte that says so."""
-    exponent = (scale.squeeze(-1).view(torch.int32) >> 23).abs_()  # of a NaN the sum above left minus zero
+    exponent = (
+        scale.squeeze(-1).view(torch.int32) >> constant(23)
+    ).abs_()  # of a NaN the sum above left minus zero
     return exponent.clamp_(max=SCALE_NAN).to(torch.uint8)
 
 
 def _scales(stored: Tensor, factor: float) -> Tensor:
     """Scales [..., 1] of E8M0 bytes, times `factor`."""
-    return (stored.to(torch.int32) << 23).view(torch.float32).mul_(factor).unsqueeze(-1)
+    return (stored.to(torch.int32) << constant(23)).view(torch.float32).mul_(constant(factor)).unsqueeze(-1)
 
 
 def e4m3_codes(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +71,7 @@ def e4m3_values(codes: Tensor, scales: Tensor, *, out: Tensor | None = None) -> 
     A code's bits, moved into a float16, are the same number but for 2**8: half the time of a table.
     """
     out = torch.empty(codes.shape, device=codes.device) if out is None else out
-    halves = (codes.view(torch.int8).to(torch.int16) << 7).bitwise_and_(_E4M3_IN_HALF)
+    halves = (codes.view(torch.int8).to(torch.int16) << constant(7)).bitwise_and_(constant(_E4M3_IN_HALF))
     out.copy_(halves.view(torch.float16))
     out.unflatten(-1, (-1, E4M3_BLOCK)).mul_(_scales(scales, 2.0**8))
     return out
@@ -94,7 +96,8 @@ def bf16_tail(x: Tensor, nope_dim: int) -> Tensor:
 def _fp4_levels(scaled: Tensor) -> Tensor:
     """Nearest E2M1 levels of values within +-6; ties go to the even code, as half-to-even rounding does."""
     # Levels are half the value's own power of two apart, and half a unit below 2.
-    step = (scaled.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(0.5).clamp_min_(0.5)
+    step = (scaled.view(torch.int32) & constant(_EXPONENT)).view(torch.float32)
+    step = step.mul_(constant(0.5)).clamp_min_(0.5)
     return (scaled / step).round_().mul_(step)
 
 
@@ -118,8 +121,8 @@ def fp4_values(codes: Tensor, scales: Tensor) -> Tensor:
     Two products put both codes of a byte into float16 places, where they are the same numbers but for 2**14.
     """
     pairs = codes.to(torch.int32)
-    signs = (pairs * (1 << 12 | 1 << 24)).bitwise_and_(_FP4_SIGNS)
-    halves = pairs.mul_(1 << 9 | 1 << 21).bitwise_and_(_FP4_MAGNITUDES).bitwise_or_(signs)
+    signs = (pairs * constant(1 << 12 | 1 << 24)).bitwise_and_(constant(_FP4_SIGNS))
+    halves = pairs.mul_(constant(1 << 9 | 1 << 21)).bitwise_and_(constant(_FP4_MAGNITUDES)).bitwise_or_(signs)
     values = halves.view(torch.float16).float()
     values.unflatten(-1, (-1, FP4_BLOCK)).mul_(_scales(scales, 2.0**14))
     return values

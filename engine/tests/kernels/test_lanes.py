@@ -51,6 +51,23 @@ def test_a_row_has_the_same_bits_alone_and_among_others(
     assert torch.equal(together[at:stop], twin(x[at:stop].clone()))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", TWINS)
+def test_bits_do_not_depend_on_the_number_of_threads(name: str, threads: int) -> None:
+    twin, shape = TWINS[name]
+    x = torch.randn(60, *shape, generator=torch.Generator().manual_seed(1)) * 3
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = torch.cat([twin(x[at : at + 1]) for at in range(60)])
+        torch.set_num_threads(threads)
+        together = [twin(x[:rows]) for rows in (1, 3, 7, 60)]
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(torch.equal(found, alone[: len(found)]) for found in together)
+
+
 @pytest.mark.parametrize("name", ["sigmoid", "silu", "softplus"])
 def test_the_seamless_form_agrees_with_the_built_in_function(name: str) -> None:
     x = torch.linspace(-100, 100, 20001)
