@@ -43,7 +43,7 @@ ServerCommand = Annotated[
 ]
 BaseUrl = Annotated[
     tuple[str, ...],
-    Parameter(help="Judge a server that already runs here; several share the items of quality."),
+    Parameter(help="Judge a server that already runs here; several share the items of quality.", negative=""),
 ]
 ControlUrl = Annotated[str | None, Parameter(help="A running server that is asked the same, to compare.")]
 ControlModel = Annotated[

@@ -109,7 +109,9 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
     with ExitStack() as stack:
 
         def rig_of(server: Server) -> Rig:
-            client = stack.enter_context(_client(drive, server))
+            deadline = drive.profile.table("server").number("request_seconds")
+            client = Client(server.base_url, deadline_s=deadline, api_key=drive.api_key)
+            stack.enter_context(client)
             return Rig(
                 client=client,
                 history=record,
@@ -130,19 +132,18 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
         if not rig.client.ready(within_s=HEALTH_S):
             record.note(STUCK, message=f"/health was not good within {HEALTH_S:g} s before it began")
             return
+        for one in (rig, *rig.shards, *([rig.control] if rig.control else [])):
+            _name_model(one.client)
         try:
             gate.drive(plan, rig)
         finally:
             _keep_metrics(rig.client, drive.folder.metrics(gate.spec.name))
 
 
-def _client(drive: Drive, server: Server) -> Client:
-    """A client of a server, which names the model that the server lists first, for some want a name."""
-    deadline = drive.profile.table("server").number("request_seconds")
-    client = Client(server.base_url, deadline_s=deadline, api_key=drive.api_key)
+def _name_model(client: Client) -> None:
+    """Let requests name the model that the server lists first, for some servers want a name."""
     with contextlib.suppress(ClientError, IndexError):
         client.model = client.models()[0].id
-    return client
 
 
 def _busy_elsewhere_s(server: Server) -> float | None:
