@@ -241,7 +241,8 @@ QUALITY = GateSpec(
     ),
     keys=(
         Key("sets", "texts"),
-        Key("margins", "ratios"),  # of each set the share that may be lost; 0: no reply may change
+        Key("fast_margins", "ratios"),  # of each set the share that may be lost; 0: no reply may change
+        Key("thinking_margins", "ratios"),
         Key("looks", "count"),  # how often a set is looked at, the last time at its end
         Key("fast_items", "counts"),  # of each set, asked without thinking; 0: none
         Key("thinking_items", "counts"),

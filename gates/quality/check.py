@@ -22,6 +22,7 @@ from gates.quality.asking import Arm
 from gates.quality.compare import Plan
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
+from gates.quality.plan import parts
 from gates.quality.traffic import SETS_PLANNED
 
 ABOVE_ONE: Final = math.nextafter(1, 2)
@@ -42,17 +43,14 @@ def compared(events: Sequence[Event], settings: Settings, baseline: Baseline | N
 
 def planned(events: Sequence[Event], settings: Settings) -> tuple[Plan, ...]:
     """What the run was to compare, with the margins of the profile; CheckError where it names no such set."""
-    sets, shares = settings.texts("sets"), settings.numbers("margins")
-    if len(sets) != len(shares):
-        raise CheckError(f"the profile has {len(sets)} sets and {len(shares)} margins; there is one for each")
-    margins = dict(zip(sets, shares, strict=True))
+    margins = {(part.set, part.arm): part.margin for part in parts(settings)}
     counts: dict[tuple[str, Arm], int] = {}
     for remark in notes(events, SETS_PLANNED):
         for name, arms in remark.get("items", {}).items():
-            if name not in margins:
-                raise CheckError(f"the record has items of '{name}', a set that the profile does not have")
             counts |= {(name, arm): int(arms[arm]) for arm in get_args(Arm) if arm in arms}
-    return tuple(Plan(name, arm, count, margins[name]) for (name, arm), count in counts.items())
+    for name, arm in counts.keys() - margins.keys():
+        raise CheckError(f"the record has items of '{name}' ({arm}), which the profile does not ask")
+    return tuple(Plan(name, arm, count, margins[name, arm]) for (name, arm), count in counts.items())
 
 
 def judgement(

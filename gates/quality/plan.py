@@ -22,12 +22,19 @@ class _Keys:
     items: str
     scores: str
     lengths: str
+    margins: str
     limit: str
 
 
 _KEYS: Final[Mapping[Arm, _Keys]] = {
-    "fast": _Keys("fast_items", "fast_min_scores", "fast_mean_tokens", "fast_max_tokens"),
-    "thinking": _Keys("thinking_items", "thinking_min_scores", "thinking_mean_tokens", "thinking_max_tokens"),
+    "fast": _Keys("fast_items", "fast_min_scores", "fast_mean_tokens", "fast_margins", "fast_max_tokens"),
+    "thinking": _Keys(
+        "thinking_items",
+        "thinking_min_scores",
+        "thinking_mean_tokens",
+        "thinking_margins",
+        "thinking_max_tokens",
+    ),
 }
 
 
@@ -41,6 +48,7 @@ class Part:
     max_tokens: int
     min_score: float  # share of right items
     mean_tokens: float  # that a reply usually has; 0 where that is not known
+    margin: float  # share of the items that may be lost; 0 where no reply may change
 
     @property
     def name(self) -> str:
@@ -59,7 +67,6 @@ class QualityPlan:
     probes: int  # items on which the server's honesty is tried
     seed: int
     looks: int  # how often each set is looked at, the last time at its end
-    margins: Mapping[str, float]  # by set
 
     @property
     def cells(self) -> int:
@@ -81,7 +88,6 @@ def plan(settings: Settings, *, seed: int) -> QualityPlan:
         probes=settings.count("honesty_items"),
         seed=seed,
         looks=max(1, settings.count("looks")),
-        margins=dict(zip(settings.texts("sets"), settings.numbers("margins"), strict=False)),
     )
 
 
@@ -98,18 +104,16 @@ def parts(settings: Settings) -> tuple[Part, ...]:
 
 def _of_arm(settings: Settings, names: tuple[str, ...], arm: Arm) -> list[Part]:
     keys = _KEYS[arm]
-    items, scores, lengths = (
-        settings.counts(keys.items),
-        settings.numbers(keys.scores),
-        settings.numbers(keys.lengths),
-    )
-    for key, values in ((keys.items, items), (keys.scores, scores), (keys.lengths, lengths)):
+    items = settings.counts(keys.items)
+    scores, lengths, margins = (settings.numbers(key) for key in (keys.scores, keys.lengths, keys.margins))
+    lists = {keys.items: items, keys.scores: scores, keys.lengths: lengths, keys.margins: margins}
+    for key, values in lists.items():
         if len(values) != len(names):
             raise UsageError(
                 f"[quality] {key} has {len(values)} values and sets has {len(names)}: one for each set"
             )
     return [
-        Part(name, arm, pool.size(name, count), settings.count(keys.limit), score, length)
-        for name, count, score, length in zip(names, items, scores, lengths, strict=True)
+        Part(name, arm, pool.size(name, count), settings.count(keys.limit), score, length, margin)
+        for name, count, score, length, margin in zip(names, items, scores, lengths, margins, strict=True)
         if count
     ]

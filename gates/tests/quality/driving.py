@@ -32,7 +32,8 @@ def settings(**changes: Value) -> Settings:
     """The quality table of `ci` for a few items of the sets that need no sandbox."""
     few: dict[str, Value] = {
         "sets": list(SETS),
-        "margins": [0.9] * len(SETS),
+        "fast_margins": [0.9] * len(SETS),
+        "thinking_margins": [0.9] * len(SETS),
         "fast_items": [COUNT] * len(SETS),
         "thinking_items": [COUNT] * len(SETS),
         "fast_min_scores": [0.6] * len(SETS),

@@ -1,4 +1,4 @@
-"""What docs/gates.md says could have been seen, against the code that computes it."""
+"""What docs/gates.md and the profiles say could have been seen, against the code that computes it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from gates import profile
 from gates.harness import paired, power, spending
 from gates.harness.paired import Pairs
 from gates.harness.provenance import ROOT
+from gates.quality.plan import parts
 
 NOISES = (0.0, 0.01, 0.03, 0.06)
 TEXT = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8")
@@ -37,3 +39,16 @@ def test_the_levels_of_four_looks_are_those_of_the_document() -> None:
 
     assert said is not None
     assert levels == pytest.approx([float(part) for part in said.groups()], rel=0.03)
+
+
+@pytest.mark.parametrize("name", profile.names())
+def test_every_set_of_a_profile_can_pass_when_nothing_changed(name: str) -> None:
+    settings = profile.load(name).table("quality")
+    level = spending.levels(settings.count("looks"), alpha=paired.ALPHA)[-1]
+    limits = {
+        part.name: (part.margin, paired.drop_limit(Pairs(part.items, 0, 0, 0), alpha=level))
+        for part in parts(settings)
+        if part.margin > 0
+    }
+
+    assert {} == {name: ends for name, ends in limits.items() if ends[1] >= ends[0]}

@@ -41,7 +41,8 @@ def small(**changes: profile.Value) -> Settings:
     """A table of one set without probes."""
     table: dict[str, profile.Value] = {
         "sets": list(ONE_SET),
-        "margins": [0.9],
+        "fast_margins": [0.9],
+        "thinking_margins": [0.9],
         "fast_items": [COUNT],
         "thinking_items": [0],
         "fast_min_scores": [0.6],
@@ -320,7 +321,8 @@ def test_programs_are_run_in_the_sandbox_after_all_was_asked(tmp_path: Path, san
     names = ["mini_docstring", "mini_asserts"]
     table = small(
         sets=names,
-        margins=[0.9, 0.9],
+        fast_margins=[0.9, 0.9],
+        thinking_margins=[0.9, 0.9],
         fast_items=[COUNT, COUNT],
         thinking_items=[0, 0],
         fast_min_scores=[0.6, 0.6],

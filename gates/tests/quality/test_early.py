@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gates.harness import history
@@ -22,7 +21,8 @@ ITEMS = 20
 SETS = ("mini_arithmetic", "mini_choice")
 FOUR = settings(
     sets=list(SETS),
-    margins=[0.5, 0.01],
+    fast_margins=[0.5, 0.01],
+    thinking_margins=[0.5, 0.01],
     fast_items=[ITEMS, ITEMS],
     thinking_items=[0, 0],
     fast_min_scores=[0.0, 0.0],
@@ -88,7 +88,7 @@ def test_nothing_is_settled_without_a_baseline(tmp_path: Path) -> None:
 
 
 def test_nothing_is_settled_between_two_looks() -> None:
-    whole = replace(plan(FOUR, seed=SEED), margins=dict.fromkeys(SETS, 0.9))
+    whole = plan(settings(**{**FOUR.values, "fast_margins": [0.9, 0.9]}), seed=SEED)
     kept = side(answers(ITEMS), set="mini_choice")
 
     assert {"mini_choice fast": 10} == early.settled(whole, kept[:10], kept, look=2)

@@ -40,7 +40,8 @@ def claims(fault: str, engine: str, folder: Path) -> set[str]:
     """The claims that the engine breaks behind this fault."""
     table = settings(
         sets=["mini_arithmetic"],
-        margins=[0.9],
+        fast_margins=[0.9],
+        thinking_margins=[0.9],
         fast_items=[2],
         thinking_items=[2],
         fast_min_scores=[0.0],
