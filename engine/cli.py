@@ -1,4 +1,4 @@
-"""The command line: serve, run, inspect, bench.
+"""The command line: serve, chat, run, inspect, bench; without a command it serves.
 
 Owns options and what is printed.  Imports torch and the server only in the command that needs them.
 """
@@ -6,10 +6,13 @@ Owns options and what is printed.  Imports torch and the server only in the comm
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +24,10 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 on success, 1 when the engine reports an error, 2 for wrong usage or settings."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
+        words.insert(0, "serve")
+    options = _parser().parse_args(words)
     # Before torch loads: idle threads sleep.  On two busy cores their spinning made prefill 3 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s level=%(levelname)s %(name)s %(message)s")
@@ -46,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="engine", description="A compact engine and server for DeepSeek-V4-Flash."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_serve(commands.add_parser("serve", help="answer OpenAI chat requests over HTTP"))
+    _add_serve(commands.add_parser("serve", help="answer OpenAI and Anthropic requests; the default command"))
+    _add_chat(commands.add_parser("chat", help="talk to a server on the terminal"))
     _add_run(commands.add_parser("run", help="answer one prompt on the terminal"))
     _add_inspect(commands.add_parser("inspect", help="show a model's shape and what fits in memory"))
     _add_bench(commands.add_parser("bench", help="measure decode and prefill rates on this machine"))
@@ -77,7 +84,22 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="MIB",
         help="cached rows of all conversations; default: 1024",
     )
+    parser.add_argument(
+        "--script",
+        type=Path,
+        metavar="FILE",
+        help="for tests of clients: give recorded answers (docs/serving.md)",
+    )
     parser.set_defaults(command=_serve)
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base-url", default="http://127.0.0.1:8000/v1", help="default: %(default)s")
+    parser.add_argument("--model", default="", help="default: whatever is loaded")
+    parser.add_argument("-s", "--system", default="", help="system text")
+    parser.add_argument("-t", "--temperature", type=float, help="default: the server's")
+    parser.add_argument("-n", "--max-tokens", type=int, help="default: as many as fit")
+    parser.set_defaults(command=_chat)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +151,30 @@ def _serve(options: argparse.Namespace) -> int:
     from engine.server.serve import serve
 
     logging.getLogger("engine").setLevel(settings.server.log_level.upper())
-    serve(path, settings, announce=lambda line: print(line, file=sys.stderr, flush=True))
+    began = time.monotonic()
+
+    def show(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+    serve(path, settings, announce=show, report=show, script=options.script)
+    return 0
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from engine.talk import Server, Talk
+
+    keys = load(command_line={}, environment=os.environ).server.keys
+    wanted = {"model": options.model, "temperature": options.temperature, "max_tokens": options.max_tokens}
+    talk = Talk(
+        Server.at(options.base_url, key=keys[0] if keys else ""),
+        show=lambda text: print(text, end="", flush=True),
+        options={name: value for name, value in wanted.items() if value not in (None, "")},
+        system=options.system,
+        colour=sys.stdout.isatty(),
+    )
+    with contextlib.suppress(ImportError):
+        importlib.import_module("readline")  # makes `input` a line editor
+    talk.run(lambda: input("> "))
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,15 +27,21 @@ REVISION = "0731"  # file names of the revised checkpoint hold it; its effort le
 log = logging.getLogger("engine.server")
 
 
-def load_service(path: Path, settings: Settings) -> Service:
+def load_service(
+    path: Path, settings: Settings, *, report: Callable[[str], None] = lambda _: None
+) -> Service:
     """Load the model; raises ModelFileError when the file cannot be used.
 
+    `report` is told what is being done now.
     Warns where this machine changes a row's bits with what runs beside it.
     """
     from engine.runner import Runner, Threads
 
+    report(f"opening {path.name}, {path.stat().st_size / 2**20:,.1f} MiB")
     file = GGUFFile.open(path)
+    report("building the tokenizer")
     tokenizer = Tokenizer.from_gguf(file)
+    report("preparing the weights, and checking that this machine computes them exactly")
     threads = Threads(1, settings.engine.threads) if settings.engine.threads else None
     storage: Storage = "wide" if settings.engine.kv_storage == "wide" else "packed"
     runner = Runner(file, storage=storage, cache_bytes=settings.engine.cache_mib * 2**20, threads=threads)

@@ -155,8 +155,27 @@ def fingerprint() -> str:
         return "sparkgate-checkout"
 
 
-def serve(path: Path, settings: Settings, *, announce: Callable[[str], None]) -> None:
-    """Load the model file and serve it until a signal; EngineError when it cannot be loaded."""
-    from engine.server.loading import load_service
+def serve(
+    path: Path,
+    settings: Settings,
+    *,
+    announce: Callable[[str], None],
+    report: Callable[[str], None],
+    script: Path | None = None,
+) -> None:
+    """Load the model file and serve it until a signal; EngineError when it cannot be loaded.
 
-    Server(settings, lambda: load_service(path, settings), announce=announce).run()
+    `announce` gets one line when requests are taken, `report` one for each thing that is done before.
+    With a `script` its recorded answers are given, and of the model file only the vocabulary is used.
+    """
+    from engine.server.loading import load_service
+    from engine.server.script import load_scripted, read_script
+
+    def load() -> Service:
+        if script is not None:
+            return load_scripted(path, script, settings)
+        return load_service(path, settings, report=report)
+
+    if script is not None:
+        read_script(script)  # a wrong script ends the command before a socket opens
+    Server(settings, load, announce=announce).run()
