@@ -104,6 +104,7 @@ class DecodeStep:
         self._heavy = max([ratio for ratio in spec.ratios if ratio], default=1)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._side = torch.cuda.Stream() if weights.device.type == "cuda" else None
+        self._apart = False
 
     def run(self) -> Tensor:
         """Advance every row by its token; logits [M, V].  The caller moves `tokens` and `positions` on."""
@@ -180,12 +181,14 @@ class DecodeStep:
             yield
             return
         self._side.wait_stream(torch.cuda.current_stream())
+        self._apart = True
         with torch.cuda.stream(self._side):
             yield
 
     def _together(self) -> None:
-        if self._side is not None:
+        if self._side is not None and self._apart:
             torch.cuda.current_stream().wait_stream(self._side)
+            self._apart = False
 
     def _attention(self, layer: Layer, cache: LayerCache, angles: Tensor) -> None:
         work, spec, places = self._work, self._weights.spec, (self.positions, self.slots)

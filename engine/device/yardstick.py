@@ -122,7 +122,14 @@ def _pieces(weights: DeviceWeights, products: Products, work: Buffers) -> Iterat
     experts = sorted(set(work.routes.active.tolist()))
 
     def read_experts(stacks: Sequence[IQ2 | Q2]) -> list[Tensor]:
-        return [plane[expert] for stack in stacks for plane in _planes(stack) for expert in experts]
+        """As many bytes as the experts have, in one piece: a plain read of six places would be six launches."""
+        whole = [stack.words[: len(experts)].flatten() for stack in stacks]
+        extra = [sum(plane[: len(experts)].nbytes for plane in _planes(stack)) for stack in stacks]
+        return [
+            stack.words.flatten()[: nbytes // 4]
+            for stack, nbytes in zip(stacks, extra, strict=True)
+            if len(whole)
+        ]
 
     ups = [
         partial(products.routed_up, work.h, layer.up, work.routes, layer.limit, work.inner)

@@ -30,6 +30,13 @@ __device__ __forceinline__ void mma_s8(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same from zero; saves setting the sums to zero first.
+__device__ __forceinline__ void mma_s8_first(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(0));
+}
+
 __device__ __forceinline__ void mma_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -96,9 +103,9 @@ struct BlockQ8 {
             for (int s = 0; s < 8; ++s) {
                 uint4 b = column < x.rows ? xs[4 * s] : zero4(), v0 = w[0][s / 2], v1 = w[1][s / 2];
                 u32 a0 = s % 2 ? v0.z : v0.x, a2 = s % 2 ? v0.w : v0.y, a1 = s % 2 ? v1.z : v1.x, a3 = s % 2 ? v1.w : v1.y;
-                int high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
-                mma_s8(high, a0, a1, a2, a3, b.x, b.y);
-                mma_s8(low, a0, a1, a2, a3, b.z, b.w);
+                int high[4], low[4];
+                mma_s8_first(high, a0, a1, a2, a3, b.x, b.y);
+                mma_s8_first(low, a0, a1, a2, a3, b.z, b.w);
                 float f0 = part_of(e0, s), f1 = part_of(e1, s);
                 part[0] += f0 * (float)(high[0] * 256 + low[0]);
                 part[1] += f0 * (float)(high[1] * 256 + low[1]);
@@ -275,38 +282,47 @@ __device__ __forceinline__ u32 minor_scales(uint4 w, int t) {
     return mine | __shfl_xor_sync(~0u, mine, 2);
 }
 
-__device__ __forceinline__ u32 selector(const Tables &tables, const uint4 &w, int step, int copy) {
-    u32 index = (step < 4 ? w.x : w.y) >> (8 * (step % 4)) & 255;
-    u32 sign = (step < 4 ? w.z : w.w) >> (7 * (step % 4)) & 127;
-    return tables.book[index * COPIES + copy] ^ tables.sign[sign * COPIES + copy];
+// Lane `copy` reads its own copy of a table: entry i lies at byte 4 COPIES i + 4 copy.  `field` is the entry's number,
+// already shifted to that place, among other bits.
+__device__ __forceinline__ u32 entry(const u32 *table, u32 field, u32 mask, u32 copy) {
+    return *(const u32 *)((const char *)table + ((field & mask * 4 * COPIES) | copy * 4));
 }
 
-// One 256-value block of IQ2_XXS rows g and g + 8 for one group of eight columns: exact sums, then the scales.
-__device__ __forceinline__ void block_iq2(float (&acc)[4], const Tables &tables, uint4 w0, uint4 w1, float d0, float d1,
-                                          const uint4 *xs, bool live, float s0, float s1) {
-    const u32 PLUS = 0x002b1908u, MINUS = 0x00d5e7f8u;  // bytes 8, 25, 43 and their negatives
-    int lane = threadIdx.x % 32, copy = lane % COPIES, t = lane % 4;
-    u32 m0 = minor_scales(w0, t), m1 = minor_scales(w1, t);
-    int high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int s = 0; s < 8; ++s) {
-        u32 a = selector(tables, w0, s, copy), b = selector(tables, w1, s, copy);
+__device__ __forceinline__ u32 shifted(u32 word, int right) { return right >= 0 ? word >> right : word << -right; }
+
+// Byte selectors of codeword `step` of a row: magnitudes by the codebook, bit 2 by the signs.
+__device__ __forceinline__ u32 selector(const Tables &tables, const uint4 &w, int step, u32 copy) {
+    const int unit = 6;  // log2 of 4 COPIES
+    u32 index = shifted(step < 4 ? w.x : w.y, 8 * (step % 4) - unit), sign = shifted(step < 4 ? w.z : w.w, 7 * (step % 4) - unit);
+    return entry(tables.book, index, 255, copy) ^ entry(tables.sign, sign, 127, copy);
+}
+
+// Exact sums of a tile's row pair: high and low parts of x times magnitude, sign and 2 s + 1.
+struct Sums {
+    int high[4], low[4];
+
+    __device__ __forceinline__ void add(const Tables &tables, const uint4 &w0, const uint4 &w1, u32 m0, u32 m1, int step,
+                                        const uint4 &x, u32 copy) {
+        const u32 PLUS = 0x002b1908u, MINUS = 0x00d5e7f8u;  // bytes 8, 25, 43 and their negatives
+        u32 a = selector(tables, w0, step, copy), b = selector(tables, w1, step, copy);
         u32 a0 = __byte_perm(PLUS, MINUS, a), a2 = __byte_perm(PLUS, MINUS, a >> 16);
         u32 a1 = __byte_perm(PLUS, MINUS, b), a3 = __byte_perm(PLUS, MINUS, b >> 16);
-        uint4 x = live ? xs[4 * s] : zero4();
-        int h[4] = {0, 0, 0, 0}, l[4] = {0, 0, 0, 0};
-        mma_s8(h, a0, a1, a2, a3, x.x, x.y);
-        mma_s8(l, a0, a1, a2, a3, x.z, x.w);
-        int k0 = 2 * (m0 >> (4 * s) & 15) + 1, k1 = 2 * (m1 >> (4 * s) & 15) + 1;
+        int h[4], l[4];
+        mma_s8_first(h, a0, a1, a2, a3, x.x, x.y);
+        mma_s8_first(l, a0, a1, a2, a3, x.z, x.w);
+        int k0 = (shifted(m0, 4 * step - 1) & 30) | 1, k1 = (shifted(m1, 4 * step - 1) & 30) | 1;
         high[0] += k0 * h[0], high[1] += k0 * h[1], high[2] += k1 * h[2], high[3] += k1 * h[3];
         low[0] += k0 * l[0], low[1] += k0 * l[1], low[2] += k1 * l[2], low[3] += k1 * l[3];
     }
-    d0 *= 0.125f, d1 *= 0.125f;
-    acc[0] += d0 * s0 * ((float)high[0] * 256.f + (float)low[0]);
-    acc[1] += d0 * s1 * ((float)high[1] * 256.f + (float)low[1]);
-    acc[2] += d1 * s0 * ((float)high[2] * 256.f + (float)low[2]);
-    acc[3] += d1 * s1 * ((float)high[3] * 256.f + (float)low[3]);
-}
+
+    __device__ __forceinline__ void scale(float (&acc)[4], float d0, float d1, float s0, float s1) const {
+        d0 *= 0.125f, d1 *= 0.125f;
+        acc[0] += d0 * s0 * ((float)high[0] * 256.f + (float)low[0]);
+        acc[1] += d0 * s1 * ((float)high[1] * 256.f + (float)low[1]);
+        acc[2] += d1 * s0 * ((float)high[2] * 256.f + (float)low[2]);
+        acc[3] += d1 * s1 * ((float)high[3] * 256.f + (float)low[3]);
+    }
+};
 
 __device__ __forceinline__ float glu(float gate, float up, float limit) {
     gate = fminf(gate, limit);
@@ -377,8 +393,18 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
             }
             const uint4 *xs = ints + (size_t)row * (width / 8) + b * 32 + t;
             float s0 = scales[(size_t)c0 * blocks + b], s1 = scales[(size_t)c1 * blocks + b];
-            block_iq2(gate, tables, now.w[0], now.w[1], half_value(now.d[0]), half_value(now.d[1]), xs, g < live, s0, s1);
-            block_iq2(up, tables, now.w[2], now.w[3], half_value(now.d[2]), half_value(now.d[3]), xs, g < live, s0, s1);
+            u32 m[4];
+#pragma unroll
+            for (int r = 0; r < 4; ++r) m[r] = minor_scales(now.w[r], t);
+            Sums both[2] = {};
+#pragma unroll
+            for (int s = 0; s < 8; ++s) {
+                uint4 x = g < live ? xs[4 * s] : zero4();
+                both[0].add(tables, now.w[0], now.w[1], m[0], m[1], s, x, lane % COPIES);
+                both[1].add(tables, now.w[2], now.w[3], m[2], m[3], s, x, lane % COPIES);
+            }
+            both[0].scale(gate, half_value(now.d[0]), half_value(now.d[1]), s0, s1);
+            both[1].scale(up, half_value(now.d[2]), half_value(now.d[3]), s0, s1);
             now = next;
         }
         leave(partial[turn][0][warp], gate);

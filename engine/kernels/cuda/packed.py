@@ -16,6 +16,7 @@ from engine.kernels.ref.packed import Planes, Routes
 WARPS = 8
 THREADS = WARPS * 32
 ROUTED_BLOCKS = 2  # persistent blocks a multiprocessor
+ENOUGH_WARPS = 2048  # of a launch: a whole H200 has room for 2,112 at 16 a multiprocessor
 
 
 class CudaProducts:
@@ -137,13 +138,16 @@ class CudaProducts:
 
 
 def _shape(plane: Tensor | None) -> tuple[int, int, int]:
-    """Tiles, inner width and cuts of a matrix's plane [tiles, blocks, 4096]: slices of two blocks, at most
-    one a warp."""
+    """Tiles, inner width and cuts of a matrix's plane [tiles, blocks, 4096].
+
+    A warp reads one cut of a tile; narrow matrices are cut further, so that enough warps read at a time.  The
+    cuts belong to the shape, never to the card or the number of rows: they fix the order of the sums.
+    """
     if plane is None:
         return 0, layouts.SUPER, 1
     tiles, blocks = plane.shape[:2]
     cuts = 1
-    while cuts < WARPS and blocks % (cuts * 4) == 0:
+    while cuts < WARPS and blocks % (cuts * 2) == 0 and tiles * cuts < ENOUGH_WARPS:
         cuts *= 2
     return tiles, blocks * layouts.SUPER, cuts
 
