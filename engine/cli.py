@@ -1,4 +1,4 @@
-"""The command line: serve, chat, run, inspect, bench; without a command it serves.
+"""The command line: serve, chat, run, inspect, bench, load; without a command it serves.
 
 Owns options and what is printed.  Imports torch and the server only in the command that needs them.
 """
@@ -20,6 +20,7 @@ from engine.config import Settings, load, model_path
 from engine.errors import EngineError, SettingError
 
 INTERRUPTED = 130
+MAX_AT_ONCE = 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="answer one prompt on the terminal"))
     _add_inspect(commands.add_parser("inspect", help="show a model's shape and what fits in memory"))
     _add_bench(commands.add_parser("bench", help="measure decode and prefill rates on this machine"))
+    _add_load(commands.add_parser("load", help="let many clients ask a server, and check every answer"))
     return parser
 
 
@@ -136,6 +138,20 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
     card.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
     parser.set_defaults(command=_bench)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    parser.add_argument("--base-url", metavar="URL", help="a server that runs; default: one is started")
+    parser.add_argument("--clients", default="16,64", help="at once, a round each; default: 16,64")
+    parser.add_argument("--requests", type=int, default=96, metavar="N", help="a round; default: 96")
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="with each number; default: 2")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests; default: 1")
+    parser.add_argument(
+        "--overhead", default="", metavar="ROWS", help="hold the server against the bare model, e.g. 1,16"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=_load)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -240,3 +256,32 @@ def _bench_card(options: argparse.Namespace) -> int:
     if options.json or not options.out:
         print(text)
     return 0
+
+
+def _load(options: argparse.Namespace) -> int:
+    from engine.load.report import costs, table
+    from engine.load.run import Options, run
+
+    wanted = Options(
+        model=model_path(_settings(options)),
+        base_url=options.base_url,
+        clients=_numbers(options.clients, "--clients"),
+        requests=options.requests,
+        rounds=options.rounds,
+        seed=options.seed,
+        overhead_rows=_numbers(options.overhead, "--overhead"),
+    )
+    found = run(wanted, lambda line: print(line, file=sys.stderr, flush=True))
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n".join([table(found["rounds"]), *costs(found["overhead"]), *found["wrong"]]))
+    return 1 if found["wrong"] else 0
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """Whole numbers from 1, separated by commas."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and 0 < int(part) <= MAX_AT_ONCE for part in parts):
+        raise SettingError(f"{option} is {text!r}; allowed are numbers from 1 to {MAX_AT_ONCE}, as in 1,16")
+    return tuple(map(int, parts))
