@@ -58,6 +58,13 @@ def nightly(session: nox.Session) -> None:
     inside(session, "workshop", "-m", "pytest", *workers, "-m", "nightly", *session.posargs, env=one_thread)
 
 
+@nox.session(venv_backend="none", requires=["workshop"], default=False)
+def load(session: nox.Session) -> None:
+    """Let many clients ask a server at once and hold it against the bare model (-- --base-url URL ...)."""
+    words = session.posargs or ("--overhead", "1,16")
+    inside(session, "workshop", "-m", "engine", "load", *words)
+
+
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff (-- --fix mends what it can)."""

@@ -6,6 +6,7 @@ The answers alone are what those under load are held against, token by token.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -43,6 +44,12 @@ async def run_round(address: Address, items: Sequence[Item], clients: int, pid: 
     seconds = time.perf_counter() - began
     settled = await _settle(address)
     return Round(clients, tuple(replies), seconds, settled, memory_mib(pid) if pid else None)
+
+
+async def context(address: Address) -> int:
+    """Tokens that the server's model holds."""
+    listing = json.loads(await fetch(address, "/v1/models"))
+    return int(listing["data"][0]["context_length"])
 
 
 async def gauge(address: Address, name: str) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 WORDS = ("river", "stone", "lamp", "green", "seven", "walks", "under", "the", "old", "bridge", "and", "sings")
 LEAVERS = 0.2
+LETTERS_A_WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,15 @@ class Item:
     leave_after: int | None
 
 
-def plan(count: int, seed: int) -> list[Item]:
-    """`count` requests of all shapes."""
+def plan(count: int, seed: int, *, context: int) -> list[Item]:
+    """`count` requests of all shapes that fit a context of so many tokens, even with one token a letter."""
     draw = random.Random(seed)
-    return [_item(number, draw) for number in range(count)]
+    return [_item(number, draw, longest=context // LETTERS_A_WORD) for number in range(count)]
 
 
-def _item(number: int, draw: random.Random) -> Item:
+def _item(number: int, draw: random.Random, *, longest: int) -> Item:
     shape = draw.choices(SHAPES, weights=[shape.share for shape in SHAPES])[0]
-    words = draw.choices(WORDS, k=draw.randint(*shape.words))
+    words = draw.choices(WORDS, k=min(longest, draw.randint(*shape.words)))
     tokens = draw.randint(*shape.tokens)
     body = {
         "messages": [{"role": "user", "content": f"Number {number}. {' '.join(words)}"}],

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.load.client import Address
-from engine.load.drive import Round, run_round
+from engine.load.drive import Round, context, run_round
 from engine.load.overhead import measure
 from engine.load.plan import plan
 from engine.load.process import Server, own_server
@@ -50,7 +50,7 @@ async def _run(
     options: Options, address: Address, server: Server | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
     pid = server.pid if server else None
-    items = plan(options.requests, options.seed)
+    items = plan(options.requests, options.seed, context=await context(address))
     say(f"asking {len(items)} requests one by one")
     alone = await run_round(address, [replace(item, leave_after=None) for item in items], 1, pid)
     expected = {item.number: reply.ids for item, reply in alone.replies}

@@ -103,12 +103,8 @@ class Generation:
 
     async def start(self) -> None:
         """Submit, and wait until it is let in; raises CapacityError, ContextLengthError or NotReadyError."""
-        loop = asyncio.get_running_loop()
-
-        def sink(event: Event) -> None:
-            loop.call_soon_threadsafe(self._note, event)
-
-        let_in = self.service.engine.submit(self.request, sink)
+        loop, mailbox = asyncio.get_running_loop(), self.service.mailbox
+        let_in = self.service.engine.submit(self.request, lambda event: mailbox.post(loop, self._note, event))
         try:
             await asyncio.wrap_future(let_in)
         except asyncio.CancelledError:

@@ -18,6 +18,7 @@ from engine.chat.template import EffortPrefixes, encode_segments, raw, render
 from engine.errors import ContextLengthError, NotReadyError, RequestError, shown
 from engine.loop import Engine
 from engine.metrics import Metrics
+from engine.server.mailbox import Mailbox
 from engine.server.traffic import Traffic
 from engine.tokenizer import Tokenizer
 
@@ -35,6 +36,7 @@ class Service:
     display_name: str
     context: int
     rules: Rules
+    mailbox: Mailbox = field(default_factory=Mailbox)
     prefixes: EffortPrefixes = field(default_factory=EffortPrefixes)
     replay: Replay = field(default_factory=Replay)
 

@@ -62,35 +62,47 @@ class EventStream:
         self._frames = frames
         self._silent = silent
         self._keepalive_s = keepalive_s
+        self._sending = False
+        self._sent_at = 0.0
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send everything; ends early, without an error, when the client leaves."""
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        pump = asyncio.ensure_future(self._pump(send))
         gone = asyncio.ensure_future(_gone(receive))
-        upcoming: asyncio.Future[bytes] | None = None
+        silence = asyncio.ensure_future(self._fill_silence(send))
+        gone.add_done_callback(lambda _: pump.cancel())
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            while not gone.done():
-                upcoming = upcoming or asyncio.ensure_future(anext(self._frames))
-                both: set[asyncio.Future[Any]] = {upcoming, gone}
-                await asyncio.wait(both, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
-                if not upcoming.done():
-                    await _send(send, self._silent())
-                    continue
-                try:
-                    data = upcoming.result()
-                except StopAsyncIteration:
-                    break
-                upcoming = None
-                await _send(send, data)
+            await pump
+        except asyncio.CancelledError:
             if not gone.done():
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                raise
         finally:
-            await _stop(gone, *([upcoming] if upcoming else []))
+            await _stop(gone, silence, pump)
             await self._frames.aclose()
 
+    async def _pump(self, send: Send) -> None:
+        """One task for the whole stream: another one for each frame would double what a token costs."""
+        async for data in self._frames:
+            await self._send(send, data)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-async def _send(send: Send, data: bytes) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": True})
+    async def _fill_silence(self, send: Send) -> None:
+        """Never between two frames that came together: the next one must be waited for."""
+        clock = asyncio.get_running_loop().time
+        self._sent_at = clock()
+        while True:
+            await asyncio.sleep(max(0.0, self._sent_at + self._keepalive_s - clock()))
+            if self._sending:
+                self._sent_at = clock()
+            elif clock() - self._sent_at >= self._keepalive_s:
+                await self._send(send, self._silent())
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        self._sending = True
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        self._sending = False
+        self._sent_at = asyncio.get_running_loop().time()
 
 
 async def _gone(receive: Receive) -> None:

@@ -1,0 +1,103 @@
+"""The load profile: a right server passes, and each way of being wrong is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.cli import main
+from engine.config import EngineSettings
+from engine.errors import EngineError
+from engine.load.client import Address, Reply
+from engine.load.drive import Round
+from engine.load.plan import Item, plan
+from engine.load.report import costs, percentiles, summary, table, wrong
+from engine.load.run import Options, run
+from engine.tests.server.live import Script, live_server
+
+ITEM = Item(1, {}, None)
+ALONE = {1: [7, 8, 9]}
+RIGHT = Reply(status=200, ids=[7, 8, 9], moments=[(0.1, 1), (0.2, 2)], finish="stop")
+
+
+def judged(reply: Reply, settled_s: float | None = 0.1) -> list[str]:
+    found = Round(16, ((ITEM, reply),), 2.0, settled_s, None)
+    return wrong([summary(found, ALONE)])
+
+
+def test_a_right_server_passes_under_load() -> None:
+    script = Script("Let me think.</think>" + "word " * 30)
+    with live_server(script, engine=EngineSettings(max_sequences=4)) as live:
+        wanted = Options(Path(), base_url=live.base_url, clients=(4, 8), requests=16, rounds=1)
+        found = run(wanted, lambda _: None)
+
+    assert [] == found["wrong"]
+    assert [1, 4, 8] == [entry["clients"] for entry in found["rounds"]]
+    assert found["rounds"][1]["left"] > 0
+    assert {"p50", "p95", "p99"} == found["rounds"][1]["ttft_ms"].keys()
+    assert 4 == len(table(found["rounds"]).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        pytest.param(replace(RIGHT, ids=[7, 8, 1]), "crossed", id="another_answer"),
+        pytest.param(replace(RIGHT, ids=[7, 8]), "crossed", id="cut_short"),
+        pytest.param(replace(RIGHT, ids=[7], finish=None, left=True), "", id="left_in_the_middle"),
+        pytest.param(replace(RIGHT, ids=[8], finish=None, left=True), "crossed", id="left_with_another"),
+        pytest.param(replace(RIGHT, ids=[7], finish=None), "lost", id="no_end"),
+        pytest.param(replace(RIGHT, error="boom"), "lost", id="failed"),
+        pytest.param(Reply(status=500, error="x"), "lost", id="refused_with_500"),
+        pytest.param(Reply(status=503, error="x"), "", id="refused_with_503"),
+        pytest.param(RIGHT, "", id="right"),
+    ],
+)
+def test_each_way_of_being_wrong_is_found(reply: Reply, says: str) -> None:
+    found = judged(reply)
+
+    assert bool(says) == bool(found)
+    assert says in "".join(found)
+
+
+def test_work_that_goes_on_for_nobody_is_found() -> None:
+    assert "still run" in judged(RIGHT, settled_s=None)[0]
+    assert "still run" in judged(RIGHT, settled_s=3.0)[0]
+
+
+def test_tokens_that_came_at_once_share_their_gap() -> None:
+    assert [pytest.approx(0.05)] * 2 == RIGHT.gaps_s
+    assert 0.1 == RIGHT.first_s
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert {"p50": 50.0, "p95": 95.0, "p99": 99.0} == percentiles([n / 1000 for n in range(100, 0, -1)])
+    assert {} == percentiles([])
+
+
+def test_a_seed_is_one_plan_of_prompts_unlike_each_other() -> None:
+    items = plan(60, 3, context=4000)
+
+    assert items == plan(60, 3, context=4000)
+    assert 60 == len({item.body["messages"][0]["content"] for item in items})
+    assert 3 < sum(item.leave_after is not None for item in items) < 25
+
+
+def test_costs_are_told_in_percent() -> None:
+    times = {"rows": 16, "bare_ms": 10.0, "served_ms": 10.4, "bare_cpu_s": 1, "served_cpu_s": 1}
+    [line] = costs([{**times, "wall": 0.04, "cpu": 0.03}])
+
+    assert "+4.0%" in line
+    assert "+3.0%" in line
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "https://127.0.0.1", "http://"])
+def test_another_kind_of_address_is_refused(url: str) -> None:
+    with pytest.raises(EngineError, match="--base-url"):
+        Address.of(url)
+
+
+def test_a_number_of_clients_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["load", "--clients", "many"])
+    assert "--clients" in capsys.readouterr().err
