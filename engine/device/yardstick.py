@@ -122,7 +122,7 @@ def _pieces(weights: DeviceWeights, products: Products, work: Buffers) -> Iterat
     experts = sorted(set(work.routes.active.tolist()))
 
     def read_experts(stacks: Sequence[IQ2 | Q2]) -> list[Tensor]:
-        """As many bytes as the experts have, in one piece: a plain read of six places would be six launches."""
+        """As many bytes as the experts have, in one piece: reading six places would be six launches."""
         whole = [stack.words[: len(experts)].flatten() for stack in stacks]
         extra = [sum(plane[: len(experts)].nbytes for plane in _planes(stack)) for stack in stacks]
         return [
