@@ -208,6 +208,8 @@ class Engine:
         try:
             idle = True
             while not self._stopped:
+                if idle:
+                    self._scheduler.check()  # now nobody waits for it; a broken engine ends and says so
                 idle = self.turn(wait=idle)
         finally:
             self._abandon()

@@ -28,7 +28,7 @@ from engine.core import (
 )
 from engine.errors import CapacityError, ContextLengthError, NotReadyError, RequestError, RuleError
 from engine.loop import Engine
-from engine.scheduler.scheduler import SchedulerLimits
+from engine.scheduler.scheduler import Scheduler, SchedulerLimits
 from engine.tests.fake_pages import ledger
 from engine.tests.fake_runner import FakeRunner
 
@@ -538,3 +538,28 @@ def test_an_engine_whose_step_hangs_says_for_how_long() -> None:
 def test_an_empty_prompt_is_refused_at_once() -> None:
     with running(FakeRunner(VOCAB)) as engine, pytest.raises(RequestError, match="prompt is empty"):
         submit(engine, request("a", ()))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_broken_invariant_ends_the_engine_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(FakeRunner(VOCAB)) as engine:
+        complete(engine, request("a", prompt(5)))
+        monkeypatch.setattr(Scheduler, "check", broken)
+        complete(engine, request("b", prompt(6)))
+        until_closed(engine)
+
+        with pytest.raises(NotReadyError):
+            submit(engine, request("c", prompt(7)))
+
+
+def broken(_: Scheduler) -> None:
+    """An invariant that does not hold."""
+    raise AssertionError("pages do not add up")
+
+
+def until_closed(engine: Engine) -> None:
+    """Wait for the engine's thread to end by itself."""
+    deadline = time.monotonic() + 10
+    while engine.accepting:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
