@@ -18,7 +18,7 @@ from engine.device.cache import DeviceCache, LayerCache, StreamCache
 from engine.device.weights import CompressorWeights, DeviceWeights, Layer
 from engine.kernels.layouts import IQ2, Q2, Q8, TILE, Half
 from engine.kernels.ref import rope
-from engine.kernels.ref.packed import Planes, Routes
+from engine.kernels.ref.packed import Choice, Planes, Routes
 from engine.kernels.triton import attention, heads, hyper, index, planes, project
 from engine.kernels.triton.compress import PAGE_TOKENS, compress
 from engine.kernels.triton.route import route
@@ -27,6 +27,9 @@ from engine.kernels.triton.route import route
 class Products(Protocol):
     """Products of packed weights: `engine.kernels.cuda.packed`, or its twin in
     `engine.kernels.ref.packed`."""
+
+    def choose(self, positions: Tensor, ratio: int, out: Choice) -> None:
+        """The indexer's choice from its scores."""
 
     def dense(
         self, x: Planes, q8: Q8 | None, q_out: Tensor | None, f16: Half | None, h_out: Tensor | None
@@ -70,7 +73,7 @@ class Buffers:
         self.queries = heads.empty(
             rows, (spec.n_head, spec.head_dim), (spec.index_heads, spec.index_dim), device
         )
-        self.choice = index.Choice.empty(rows, context // 4, spec.index_topk, device)
+        self.choice = Choice.empty(rows, context // 4, spec.index_topk, device)
         self.partial = attention.Partial.empty(rows, spec.n_head, spec.head_dim, device)
         self.mixed = Planes.empty((spec.o_groups, rows, width // spec.o_groups), device)
         self.left = floats(rows, spec.o_groups * spec.o_rank)
@@ -269,16 +272,18 @@ class DecodeStep:
             return attention.Far(cache.main.pool, layer.ratio, None)
         work, places = self._work, (self.positions, self.slots)
         head_weights = z[:, 2 * (cache.main.keys.shape[2] + cache.index.keys.shape[2]) :]
-        index.select(
+        index.scores(
             work.queries,
             head_weights,
             places,
             cache.index.pool,
             self._cache.table,
-            work.choice,
+            work.choice.scores,
             ratio=layer.ratio,
             page_tokens=PAGE_TOKENS,
+            topk=self._weights.spec.index_topk,
         )
+        self._products.choose(self.positions, layer.ratio, work.choice)
         return attention.Far(cache.main.pool, layer.ratio, work.choice.chosen)
 
     def _experts(self, layer: Layer) -> None:

@@ -15,16 +15,19 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache, LayerCache, StreamCache
 from engine.device.weights import CompressorWeights, DeviceWeights, Layer
+from engine.kernels.cuda.expand import Expander
 from engine.kernels.layouts import Q8, TILE, Half
 from engine.kernels.ref import rope, rounding
 from engine.kernels.rows import KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
 from engine.kernels.triton.hyper import Site
 from engine.kernels.triton.prefill import attention, compress, dense, experts, hyper, index, rows
+from engine.kernels.triton.prefill.card import roomy
 from engine.kernels.triton.project import RING
 from engine.model.spec import SPARSE_RATIO
 
 SCORES = 1 << 26  # index scores that exist at a time: 256 MiB
+EXPANDED = 32  # experts that are expanded at a time: 1 GiB at the published shape
 HEAD_ROWS = 8192  # rows of the output matrix expanded at a time
 
 
@@ -82,6 +85,11 @@ class Prefill:
         size = max(HEAD_ROWS * spec.hidden, *(_largest(layer) for layer in weights.layers))
         self._scratch = torch.empty(size, dtype=torch.bfloat16, device=device)
         self._halves = self._scratch.view(torch.float16)
+        self._expander = Expander(device) if roomy(device) else None
+        self._room: Tensor | None = None
+        if self._expander is not None:
+            shape = (min(EXPANDED, spec.n_expert), 2 * spec.expert_width, spec.hidden)
+            self._room = torch.empty(shape, dtype=torch.float16, device=device)
 
     def run(self, slot: int, tokens: Sequence[int] | Tensor, position: int) -> Tensor:
         """Append `tokens` at `position` to the sequence in `slot`; float32 logits [V] of the last one.
@@ -246,11 +254,23 @@ class Prefill:
             logits, spec.n_expert_used, spec.expert_scale, bias=layer.bias, table=layer.table, ids=chunk.ids
         )
         groups = experts.group(choice, spec.n_expert)
-        inner = experts.enter(h16, choice, groups, layer.up, self._codebook, layer.limit)
+        inner = self._units(layer, h16, choice, groups)
         slots = experts.leave(inner, groups, layer.down).view(tokens, spec.n_expert_used, -1)
         shared = torch.empty(tokens, spec.expert_width, dtype=torch.bfloat16, device=h.device)
         dense.glu(self._product(h, layer.shared_in), layer.limit, shared)
         return hyper.Output(self._product(shared, layer.shared_out), slots)
+
+    def _units(self, layer: Layer, h16: Tensor, choice: experts.Choice, groups: experts.Groups) -> Tensor:
+        """Gated units of all slots: expanded some experts at a time where memory is fast, else in the
+        product."""
+        if self._expander is None or self._room is None:
+            return experts.enter(h16, choice, groups, layer.up, self._codebook, layer.limit)
+        out = torch.empty(len(groups.order), self._spec.expert_width, dtype=torch.float16, device=h16.device)
+        for first in range(0, self._spec.n_expert, EXPANDED):
+            room = self._room[: self._spec.n_expert - first]
+            self._expander.expand(layer.up, first, room)
+            experts.enter_expanded(h16, choice, groups, room, first, layer.limit, out)
+        return out
 
     def head(self, streams: Tensor) -> Tensor:
         """Logits [V] of the last token's streams."""

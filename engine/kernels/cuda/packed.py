@@ -6,28 +6,52 @@ The partition of every sum is fixed by a matrix's shape, so a row's bits are the
 from __future__ import annotations
 
 import torch
+import triton
 from torch import Tensor
 
+from engine.errors import EngineError
 from engine.kernels import layouts
 from engine.kernels.cuda.build import load
 from engine.kernels.layouts import IQ2, Q2, Q8, Half
-from engine.kernels.ref.packed import Planes, Routes
+from engine.kernels.ref.packed import Choice, Planes, Routes
 
 WARPS = 8
 THREADS = WARPS * 32
+CHOOSE_THREADS = 1024
+MOST_CANDIDATES = 128  # of a thread that chooses
 ROUTED_BLOCKS = 2  # persistent blocks a multiprocessor
 ENOUGH_WARPS = 2048  # of a launch: a whole H200 has room for 2,112 at 16 a multiprocessor
 
 
 class CudaProducts:
-    """The four products of a decode step on one device."""
+    """The products of a decode step, and the indexer's choice, on one device."""
 
     def __init__(self, device: torch.device) -> None:
         index = device.index or 0
         self._module = load("gemv.cu", index)
+        self._select = load("select.cu", index)
         self._blocks = torch.cuda.get_device_properties(index).multi_processor_count * ROUTED_BLOCKS
         self._book = layouts.codebook_selectors().to(device)
         self._sign = layouts.sign_selectors().to(device)
+
+    def choose(self, positions: Tensor, ratio: int, out: Choice) -> None:
+        """The best rows of every token, ascending, from `out.scores`; all where there are not more."""
+        rows, chunks, topk = out.keys.shape
+        each = max(4, triton.next_power_of_2(-(-chunks * topk // CHOOSE_THREADS)))
+        if each > MOST_CANDIDATES:
+            raise EngineError(
+                f"the indexer chooses among at most {MOST_CANDIDATES * CHOOSE_THREADS} candidates, "
+                f"this context gives {chunks * topk}; serve it with a smaller one"
+            )
+        scores, stride = out.scores, out.scores.stride(0)
+        candidates = (out.keys, out.candidates)
+        self._select.launch(
+            "narrow", (chunks, rows), THREADS, scores, stride, positions, *candidates, ratio, topk
+        )
+        row = chunks * topk
+        self._select.launch(
+            f"choose_{each}", (rows, 1), CHOOSE_THREADS, positions, *candidates, out.chosen, row, ratio, topk
+        )
 
     def dense(
         self, x: Planes, q8: Q8 | None, q_out: Tensor | None, f16: Half | None, h_out: Tensor | None

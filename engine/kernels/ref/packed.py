@@ -13,9 +13,11 @@ from torch import Tensor
 
 from engine.kernels import layouts
 from engine.kernels.layouts import IQ2, Q2, Q8, Half
+from engine.kernels.ref.index import select
 from engine.kernels.ref.linear import grouped, linear
 from engine.kernels.ref.moe import glu
 
+CHUNK = 2048  # index scores that are narrowed to the best at a time
 PAIRS = 8  # of a group: the columns of one matrix instruction
 
 
@@ -84,8 +86,37 @@ class Routes:
         return cls(integers(rows, used), weights, *groups, integers(2, most))
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Index scores [M, R], the best of each chunk and their keys [M, R / 2048, K], and chosen rows [M, K]."""
+
+    scores: Tensor
+    keys: Tensor
+    candidates: Tensor
+    chosen: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, most: int, topk: int, device: torch.device) -> Choice:
+        """Room for `most` index rows a sequence."""
+        chunks = -(-most // CHUNK)
+
+        def integers(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.int32, device=device)
+
+        scores = torch.zeros(rows, chunks * CHUNK, device=device)
+        return cls(scores, integers(rows, chunks, topk), integers(rows, chunks, topk), integers(rows, topk))
+
+
 class ReferenceProducts:
-    """The four products of a decode step."""
+    """The products of a decode step, and the indexer's choice."""
+
+    def choose(self, positions: Tensor, ratio: int, out: Choice) -> None:
+        """The best rows of every token, ascending, from `out.scores`; all where there are not more."""
+        topk = out.chosen.shape[1]
+        for row, position in enumerate(positions.tolist()):
+            count = (position + 1) // ratio
+            best = torch.arange(topk) if count <= topk else select(out.scores[row : row + 1, :count], topk)
+            out.chosen[row] = best.flatten()
 
     def dense(
         self, x: Planes, q8: Q8 | None, q_out: Tensor | None, f16: Half | None, h_out: Tensor | None

@@ -224,6 +224,54 @@ def enter(x: Tensor, choice: Choice, groups: Groups, matrix: IQ2, table: Tensor,
 
 
 @triton.jit
+def _enter_expanded(
+    x, order, slot_weights, weights, first, count, experts, starts, stops, out, limit: tl.constexpr,
+    k: tl.constexpr, hidden: tl.constexpr, inner: tl.constexpr, lines: tl.constexpr, height: tl.constexpr,
+    depth: tl.constexpr,
+):  # fmt: skip
+    start = tl.load(starts + tl.program_id(1))
+    stop = tl.load(stops + tl.program_id(1))
+    expert = tl.load(experts + tl.program_id(1)) - first
+    if (start < stop) & (expert >= 0) & (expert < count):
+        half: tl.constexpr = lines // 2
+        place = start + tl.arange(0, height)
+        live = place < stop
+        slot = tl.load(order + place, mask=live, other=0)
+        row = (slot // k).to(tl.int64)
+        line = tl.arange(0, lines)
+        line = (
+            line // half * inner + tl.program_id(0) * half + line % half
+        )  # gate rows, then the same up rows
+        column = tl.arange(0, depth)
+        at_x = x + row[:, None] * hidden + column[None, :]
+        at_w = weights + (expert.to(tl.int64) * 2 * inner + line)[None, :] * hidden + column[:, None]
+        sums = tl.zeros((height, lines), tl.float32)
+        for step in range(hidden // depth):
+            sums = tl.dot(tl.load(at_x + step * depth), tl.load(at_w + step * depth), sums)
+        gate, up = tl.split(tl.permute(tl.reshape(sums, (height, 2, half)), (0, 2, 1)))
+        gate = tl.minimum(gate * 0.015625, limit)
+        up = tl.minimum(tl.maximum(up * 0.015625, -limit), limit)
+        weight = tl.load(slot_weights + slot, mask=live, other=0.0)
+        result = gate * tl.sigmoid(gate) * up * weight[:, None]
+        to = tl.program_id(0) * half + tl.arange(0, half)
+        at_out = out + place.to(tl.int64)[:, None] * inner + to[None, :]
+        tl.store(at_out, result.to(tl.float16), mask=live[:, None])
+
+
+def enter_expanded(
+    x: Tensor, choice: Choice, groups: Groups, weights: Tensor, first: int, limit: float, out: Tensor
+) -> None:
+    """The part of `enter` that belongs to the experts `first` .. of `weights` float16 [n, 2 F, C], 64
+    times."""
+    k, hidden = choice.experts.shape[1], x.shape[1]
+    lines = tile(x.device).lines
+    _enter_expanded[(weights.shape[1] // lines, len(groups.expert))](
+        x, groups.order, choice.weights, weights, first, len(weights), groups.expert, groups.start, groups.stop,
+        out, limit, k, hidden, weights.shape[1] // 2, lines, groups.height, 64, num_warps=8, num_stages=3,
+    )  # fmt: skip
+
+
+@triton.jit
 def _q2(words, minors, scales, half, lines: tl.constexpr):
     """Half a block of rows, as columns of float16 [128, lines], times 64; pointers [lines] to the planes."""
     octet = tl.arange(0, 16)
