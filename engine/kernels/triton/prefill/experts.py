@@ -266,8 +266,9 @@ def enter_expanded(
     k, hidden = choice.experts.shape[1], x.shape[1]
     lines = tile(x.device).lines
     _enter_expanded[(weights.shape[1] // lines, len(groups.expert))](
-        x, groups.order, choice.weights, weights, first, len(weights), groups.expert, groups.start, groups.stop,
-        out, limit, k, hidden, weights.shape[1] // 2, lines, groups.height, 64, num_warps=8, num_stages=3,
+        x, groups.order, choice.weights, weights, first, len(weights), groups.expert, groups.start,
+        groups.stop, out, limit, k, hidden, weights.shape[1] // 2, lines, groups.height, 64,
+        num_warps=8, num_stages=3,
     )  # fmt: skip
 
 
