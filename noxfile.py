@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ def tests(session: nox.Session) -> None:
     default = (
         *workers,
         "-m",
-        "not device and not oracle and not crosscheck and not live and not nightly",
+        "not device and not oracle and not crosscheck and not live and not nightly and not agents",
         "--hypothesis-profile",
         "ci",
     )
@@ -63,6 +64,25 @@ def load(session: nox.Session) -> None:
     """Let many clients ask a server at once and hold it against the bare model (-- --base-url URL ...)."""
     words = session.posargs or ("--overhead", "1,16")
     inside(session, "workshop", "-m", "engine", "load", *words)
+
+
+@nox.session(reuse_venv=True, requires=["workshop"], default=False)
+def clients(session: nox.Session) -> None:
+    """Let public agent programs change a file through the server (-- any pytest arguments)."""
+    install(session, *group("clients"))
+    agents = ROOT / "engine" / "tests" / "agents"
+    tools = Path(session.cache_dir).parent / "workshop" / "bin"
+    folder = Path(session.create_tmp()) / "npm"
+    folder.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(agents / name, folder)
+    searched = os.pathsep.join(
+        map(str, (folder / "node_modules" / ".bin", session.bin, tools, os.environ.get("PATH", os.defpath)))
+    )
+    npm = shutil.which("npm", path=searched) or "npm"
+    words = ("ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder))
+    session.run(npm, *words, env={"PATH": searched}, external=True)
+    inside(session, "workshop", "-m", "pytest", "-m", "agents", *session.posargs, env={"PATH": searched})
 
 
 @nox.session(reuse_venv=True)
