@@ -67,9 +67,17 @@ def find(name: str) -> QuestionSet:
     return SETS[name]
 
 
+def fault_of(item: str) -> str:
+    """What is known to be wrong with the item of this id; empty for a sound one."""
+    name, _, rest = item.partition("/")
+    if name == "ifeval" and rest.isdigit():
+        return ifeval.KNOWN_FAULTS.get(int(rest), "")
+    return gsm8k.FAULT if item in gsm8k.DOUBTFUL else ""
+
+
 def _gsm8k(rows: Rows) -> Iterator[Item]:
     for problem in gsm8k.problems(iter(rows)):
-        fault = "its gold answer is doubtful" if problem.doubtful else ""
+        fault = fault_of(problem.id)
         yield Item(gsm8k.question(problem), partial(gsm8k.grade, problem), problem.id, "gsm8k", fault)
 
 

@@ -19,6 +19,7 @@ from gates.quality import compare
 from gates.quality.compare import Side
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
+from gates.quality.sets import fault_of
 
 Reading = Callable[[ItemRecord], float | None]
 
@@ -61,7 +62,7 @@ def sets(verdicts: Sequence[SetVerdict]) -> Table:
 
 def changed(verdicts: Sequence[SetVerdict]) -> Table:
     """One row an item that changed side, or that differs where nothing may, with both replies."""
-    header = ("set", "arm", "item", "change", "first difference", "baseline", "candidate")
+    header = ("set", "arm", "item", "change", "first difference", "baseline", "candidate", "known fault")
     rows = [row for verdict in verdicts for row in _changed_rows(verdict)]
     return Table("changed-items", header, tuple(rows), "Changed items, both replies side by side")
 
@@ -147,6 +148,7 @@ def _changed_rows(verdict: SetVerdict) -> list[tuple[object, ...]]:
             _parting(one.before[item], one.now[item]),
             one.before[item].text,
             one.now[item].text,
+            fault_of(item),
         )
         for item, change in named.items()
     ]

@@ -205,6 +205,19 @@ def test_the_tables_name_changed_items_drift_and_categories() -> None:
     assert all(table.title for table in judgement.tables)
 
 
+def test_a_changed_item_with_a_known_fault_says_so() -> None:
+    kept = [record(337, set="ifeval"), *side(answers(N), set="ifeval")[1:N]]
+    now = [record(337, False, set="ifeval"), *kept[1:]]
+    table = TABLE | {"sets": ["gsm8k", "ifeval"], "fast_margins": [0.02, 0.02]}
+    tables = {
+        t.name: t for t in judged(twice(now), kept, planned={"ifeval": {"fast": N}}, table=table).tables
+    }
+
+    assert ["asks for 400 words in the prompt and for 336 in the arguments"] == [
+        row[-1] for row in tables["changed-items"].rows
+    ]
+
+
 def test_the_forest_plot_is_sound_svg_that_names_every_compared_set() -> None:
     judgement = judged(twice(side(answers(N, wrong=range(20)))), side(answers(N)))
     (picture,) = judgement.pictures

@@ -12,6 +12,7 @@ from gates.errors import CheckError
 from gates.quality import gsm8k
 from gates.quality.grading import graded_text
 from gates.quality.gsm8k import Problem
+from gates.quality.sets import fault_of
 
 
 def problem(gold: str) -> Problem:
@@ -79,7 +80,8 @@ def test_a_doubtful_label_is_tagged_and_graded_as_it_is(monkeypatch: pytest.Monk
     """G5: labels are never repaired in silence."""
     monkeypatch.setattr(gsm8k, "DOUBTFUL", frozenset({"gsm8k/0"}))
 
-    assert problem("18").doubtful
+    assert "its gold answer is doubtful" == fault_of("gsm8k/0")
+    assert "" == fault_of("gsm8k/1")
     assert "fail" == gsm8k.grade(problem("18"), "#### 19").state
     assert "pass" == gsm8k.grade(problem("18"), "#### 18").state
 
