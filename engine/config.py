@@ -25,6 +25,7 @@ class EngineSettings:
     """Sizes of the engine; `context` 0 means what the model file says, `threads` 0 means all cores.
 
     `kv_storage` is how cache rows are kept: `packed`, or `wide` to compare; no answer depends on it.
+    `spill_dir` is where kept sequences are stored for later processes; empty means nowhere.
     """
 
     context: int = 0
@@ -36,6 +37,8 @@ class EngineSettings:
     cache_mib: int = 1024
     cache_records: int = 32
     pin_min_tokens: int = 65536
+    spill_dir: str = ""
+    spill_mib: int = 4096
     kv_storage: str = "packed"
 
 
@@ -88,6 +91,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "engine.cache_mib": (1, 2**20),
     "engine.cache_records": (0, 2**20),
     "engine.pin_min_tokens": (1, 2**20),
+    "engine.spill_mib": (1, 2**20),
     "server.port": (0, 65535),
     "server.default_temperature": (0, 2),
     "server.default_min_p": (0, 1),

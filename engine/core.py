@@ -138,12 +138,16 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A kept record that goes, and the bytes it frees: others need its place or serve all that it did."""
+    """A kept record that goes, and the bytes it frees.
+
+    `replaced`: a newer record serves all that it did; else others need its place.
+    """
 
     record: int
     tokens: int
     nbytes: int
     pinned: bool
+    replaced: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from engine.cache.view import CacheView, ModelRunner
+from engine.cache.shelf import Shelf
+from engine.cache.view import ModelRunner
 from engine.core import (
     Admission,
     CacheKind,
@@ -45,8 +46,8 @@ from engine.errors import (
 from engine.metrics import Metrics
 from engine.sampling import Drawn, draw
 from engine.scheduler.memory import MemoryStats
-from engine.scheduler.records import MAX_ANCHORS, thinned
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
+from engine.states import Shelving, State
 from engine.tickets import Ticket
 
 log = logging.getLogger("engine.loop")
@@ -62,25 +63,6 @@ class EngineStats:
     records: int
     memory: MemoryStats
     counters: dict[str, int]
-
-
-@dataclass(slots=True)
-class _State:
-    """The state of one sequence: live, and frozen at its anchors."""
-
-    cache: CacheView
-    anchors: dict[int, Any] = field(default_factory=dict)
-
-    def freeze(self) -> None:
-        """Keep the present state as an anchor; when there are too many, one goes."""
-        self.anchors[self.cache.length] = self.cache.snapshot()
-        self.anchors = {at: self.anchors[at] for at in thinned(self.anchors, MAX_ANCHORS)}
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes of all of it besides the pages."""
-        frozen: int = sum(snapshot.nbytes for snapshot in self.anchors.values())
-        return self.cache.own_bytes + frozen
 
 
 Command = Callable[[], None]
@@ -102,15 +84,17 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         aside: Executor | None = None,
         threaded: bool = True,
+        shelf: Shelf | None = None,
     ) -> None:
         self.limits = limits
         self.metrics = Metrics(clock)
         self._runner = runner
         self._clock = clock
         self._scheduler = Scheduler(limits, runner.ledger)
+        self._shelving = Shelving(shelf, runner, self._scheduler.memory) if shelf is not None else None
         self._memory = self._scheduler.memory.stats()  # of the last turn: other threads read it
-        self._states: dict[str, _State] = {}
-        self._kept: dict[int, _State] = {}
+        self._states: dict[str, State] = {}
+        self._kept: dict[int, State] = {}
         self._tickets: dict[str, Ticket] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -238,6 +222,7 @@ class Engine:
             return
         if heard:
             let_in.set_result(None)
+        self._recall(ticket.request)
         ticket.consult((), self._aside)
 
     def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:
@@ -248,6 +233,11 @@ class Engine:
     def _stop(self) -> None:
         for request_id in list(self._tickets):
             self._drop(request_id, FinishReason.CANCELLED)
+        if self._shelving is not None:
+            for state in self._kept.values():
+                self._shelving.store(state, exactly=True)
+                self._shelving.shelf.settle()
+            self._shelving.shelf.close()
         self._stopped = True
 
     def _abandon(self) -> None:
@@ -260,6 +250,7 @@ class Engine:
             self._drop(request_id, FinishReason.FAILED, "the engine stopped")
 
     def _execute(self, plan: Plan) -> None:
+        self._spill(plan.evictions)
         for admission in plan.admissions:
             request_id = admission.request.id
             state = self._attempt(functools.partial(self._begin, admission), (request_id,))
@@ -301,7 +292,7 @@ class Engine:
             self._states[sequence] = self._fresh(sequence)
         return None
 
-    def _begin(self, admission: Admission) -> _State:
+    def _begin(self, admission: Admission) -> State:
         state = self._fresh(admission.request.id)
         if admission.source is None:
             return state
@@ -316,9 +307,29 @@ class Engine:
         state.anchors = {at: source.anchors[at] for at in admission.anchors}
         return state
 
-    def _fresh(self, request_id: str) -> _State:
+    def _fresh(self, request_id: str) -> State:
         """An empty state over the pages of a running request."""
-        return _State(self._runner.new_cache(self._scheduler.table(request_id)))
+        return State(self._runner.new_cache(self._scheduler.table(request_id)))
+
+    def _let_go(self, evictions: tuple[Eviction, ...]) -> None:
+        """Store and drop the states of records that go; nothing else may use their pages in between."""
+        self._spill(evictions)
+        self._forget(evictions)
+
+    def _spill(self, evictions: tuple[Eviction, ...]) -> None:
+        """Store states that go for want of room, while their pages are as they were."""
+        for gone in evictions:
+            if self._shelving is not None and not gone.replaced:
+                self._shelving.store(self._kept[gone.record], exactly=True)
+
+    def _recall(self, request: Request) -> None:
+        """Bring a stored state back, if it saves more of a prompt than any that is kept."""
+        if self._shelving is None or not request.reuse:
+            return
+        found = self._shelving.recall(request, saved=self._scheduler.saves(request))
+        if found is not None:
+            self._kept[found.record] = found.state
+        self._let_go(self._scheduler.evictions())
 
     def _forget(self, evictions: tuple[Eviction, ...]) -> None:
         """Drop the states of records that go."""
@@ -327,7 +338,7 @@ class Engine:
             self.metrics.add("evictions_pinned" if gone.pinned else "evictions_warm")
             log.info("event=evicted tokens=%d bytes=%d pinned=%s", gone.tokens, gone.nbytes, gone.pinned)
 
-    def _admit(self, admission: Admission, state: _State) -> None:
+    def _admit(self, admission: Admission, state: State) -> None:
         request = admission.request
         self._states[request.id] = state
         ticket = self._tickets[request.id]
@@ -380,7 +391,10 @@ class Engine:
         state = self._states.pop(request.id, None)
         if state is not None and request.reuse and ended.computed and ended.reason is not FinishReason.FAILED:
             self._kept[self._scheduler.keep(ended, tuple(state.anchors), state.own_bytes)] = state
-            self._forget(self._scheduler.evictions())
+            state.tenant, state.tokens = request.tenant, np.asarray(ended.computed, np.int32)
+            if self._shelving is not None:
+                self._shelving.store(state, exactly=False)
+            self._let_go(self._scheduler.evictions())
         else:
             self._scheduler.release(request.id)
         with self._lock:

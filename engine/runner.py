@@ -6,6 +6,7 @@ how a prompt was cut into slices, or on the number of threads, if `exactness` sa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from engine.model.selfcheck import Exactness, check_rows
 from engine.model.spec import ModelSpec
 from engine.weights.local import LocalWeights
 
+FINGERPRINT_BYTES = 4096  # of every tensor: a whole file of 80 GB would take a minute
 Slice = tuple[SequenceCache, Sequence[int]]  # a sequence and its next tokens
 
 
@@ -95,6 +97,7 @@ class Runner:
         self._shapes = self._graph.shapes()
         self._pool = new_pool(self._shapes, cache_bytes)
         self.exactness: Exactness = check_rows(self.spec)
+        self.fingerprint = _fingerprint(opened, self.spec, repr((numerics or Numerics(), storage)))
 
     @property
     def ledger(self) -> Ledger:
@@ -133,6 +136,15 @@ class Runner:
         streams = self._graph.forward(slices)
         self._pace.record(threads, rows, perf_counter() - began)
         return streams
+
+
+def _fingerprint(file: GGUFFile, spec: ModelSpec, rows: str) -> str:
+    """What stored states depend on: the shape, the kind of rows, and the head of every tensor."""
+    found = hashlib.sha256(f"{spec!r} {rows}".encode())
+    for name, info in sorted(file.tensors.items()):
+        found.update(f"{name} {info.type} {info.shape}".encode())
+        found.update(bytes(file.raw(name)[:FINGERPRINT_BYTES]))
+    return found.hexdigest()
 
 
 def _check_slice(spec: ModelSpec, cache: SequenceCache, ids: Sequence[int]) -> None:

@@ -7,15 +7,18 @@ past share, the frontier is what a window has collected so far.  Knows nothing o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.cache.frontier import Frontier, Frozen
 from engine.cache.pages import PageTable
 from engine.cache.store import Pages, Pool, Rows, Slab, StreamShape
+from engine.cache.view import ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,34 @@ class SequenceCache:
         )
         return Snapshot(self.length, layers, self.pages)
 
+    def arrays(self, anchors: Mapping[int, Snapshot]) -> dict[str, NDArray[Any]]:
+        """Everything that `fill` needs: rows in use, windows and frontiers at the anchors and at the end."""
+        streams = [stream for layer in self.layers for stream in layer.streams()]
+        found = {
+            f"{ROWS}{number}": stream.rows.read(0, stream.rows.count).numpy()
+            for number, stream in enumerate(streams)
+        }
+        for snapshot in (*anchors.values(), self.snapshot()):
+            for name, tensor in _named(snapshot):
+                found[name] = tensor.numpy()
+        return found
+
+    def fill(self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> dict[int, Any]:
+        """Become what `arrays` came from, over a table that has its pages; its snapshots by position.
+
+        ValueError or KeyError when the arrays do not fit this model.
+        """
+        self.grow(length)
+        found = {at: self._frozen(at, arrays) for at in (*anchors, length)}
+        self._continue(found.pop(length), self.pages)
+        for number, stream in enumerate(stream for layer in self.layers for stream in layer.streams()):
+            stored, stream.rows.count = arrays[f"{ROWS}{number}"], 0
+            if len(stored):
+                stream.rows.append(torch.from_numpy(stored))
+            if len(stored) * self._ratio(number) > length:
+                raise ValueError(f"stream {number} has {len(stored)} rows for {length} tokens")
+        return found
+
     def restore(self, snapshot: Snapshot) -> None:
         """Return to a frozen state, any number of times; it may come from another sequence.
 
@@ -158,11 +189,45 @@ class SequenceCache:
             for (shape, slabs), frozen in zip(self._by_layer(), snapshot.layers, strict=True)
         )
 
+    def _ratio(self, stream: int) -> int:
+        return [shape for layer in self._shapes for shape in layer.streams()][stream].ratio
+
+    def _frozen(self, length: int, arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
+        """The state at a position, out of named arrays."""
+        layers = []
+        for number, shape in enumerate(self._shapes):
+            at = f"{length}.{number}."
+            frontiers = tuple(
+                Frozen(
+                    torch.from_numpy(arrays[f"{at}{stream}.pending"]),
+                    torch.from_numpy(arrays[f"{at}{stream}.last"])
+                    if f"{at}{stream}.last" in arrays
+                    else None,
+                )
+                for stream in range(len(shape.streams()))
+            )
+            ring = torch.from_numpy(arrays[f"{at}ring"])
+            if (tuple(ring.shape), ring.dtype) != ((shape.window, shape.width), shape.dtype):
+                raise ValueError(f"the window of layer {number} has another shape")
+            layers.append(FrozenLayer(ring, frontiers))
+        return Snapshot(length, tuple(layers), self.pages)
+
     def _by_layer(self) -> Iterator[tuple[LayerShape, list[Slab]]]:
         """Each layer's shape and the slabs of its streams."""
         slabs = iter(self._pool.slabs)
         for shape in self._shapes:
             yield shape, [next(slabs) for _ in shape.streams()]
+
+
+def _named(snapshot: Snapshot) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a snapshot, by names that say position, layer and stream."""
+    for number, layer in enumerate(snapshot.layers):
+        at = f"{snapshot.length}.{number}."
+        yield f"{at}ring", layer.ring
+        for stream, frozen in enumerate(layer.frontiers):
+            yield f"{at}{stream}.pending", frozen.pending
+            if frozen.last is not None:
+                yield f"{at}{stream}.last", frozen.last
 
 
 def _empty(shape: LayerShape, slabs: Sequence[Slab], pages: Pages) -> LayerCache:

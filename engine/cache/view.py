@@ -5,10 +5,14 @@ No torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from engine.cache.pages import Ledger, PageTable
+
+ROWS = "rows."  # what names of arrays with compressed rows begin with
 
 
 class CacheView(Protocol):
@@ -32,6 +36,17 @@ class CacheView(Protocol):
         """Begin where another sequence was frozen, over a page table that shares its full pages.
 
         `copied`: the page that was half full there, and this sequence's own page for it.
+        """
+        ...
+
+    def arrays(self, anchors: Mapping[int, Any]) -> dict[str, NDArray[Any]]:
+        """This state and its snapshots as arrays, of which those named `rows.` lie in pages."""
+        ...
+
+    def fill(self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> dict[int, Any]:
+        """Become what the arrays came from, over a table that has its pages; its snapshots by position.
+
+        ValueError or KeyError when they do not fit.
         """
         ...
 

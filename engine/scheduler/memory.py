@@ -8,7 +8,7 @@ Knows page tables and numbers of bytes.  No torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -217,25 +217,45 @@ class Memory:
         if claim is not None and claim.table is not None:
             claim.table.close()
 
-    def keep(self, name: str, tokens: tuple[int, ...], anchors: tuple[int, ...], own_bytes: int) -> int:
-        """Make a record of a finished request; its number.  It may be evicted at once."""
+    def keep(self, name: str, tokens: tuple[int, ...], anchors: tuple[int, ...], own_bytes: int) -> Record:
+        """Make a record of a finished request.  It may be evicted at once."""
         claim = self._claims.pop(name)
-        long = len(tokens) >= self.limits.pin_from
-        record, gone = self.records.keep(
-            Record(
-                id=0,
-                tenant=claim.request.tenant,
-                tokens=np.asarray(tokens, np.int32),
-                anchors=anchors,
-                table=_table(claim),
-                own_bytes=own_bytes,
-                wish=claim.wish,
-                pinned=long if claim.wish is None else claim.wish,
-            )
+        ids = np.asarray(tokens, np.int32)
+        return self._add(
+            Record(0, claim.request.tenant, ids, anchors, _table(claim), own_bytes, claim.wish, pinned=False)
         )
-        for old in gone:
+
+    def adopt(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], own_bytes: int) -> Record | None:
+        """A record for a state that comes from elsewhere, with pages to fill; None when there is no room."""
+        pages = self._pages(len(tokens))
+        need = pages * self.ledger.page_bytes + own_bytes
+        if self.used - self._idle + need > self.total:
+            return None
+        while (short := self.used + need - self.total) > 0:
+            record = self.records.yields(short)
+            assert record is not None
+            self._evict(record)
+        table = PageTable(self.ledger)
+        table.grow(len(tokens))
+        record = self._add(Record(0, tenant, tokens, anchors, table, own_bytes, None, pinned=False))
+        if record.id in {gone.record for gone in self._evicted}:  # all others are pinned, or none may be kept
+            self._evicted = [gone for gone in self._evicted if gone.record != record.id]
+            return None
+        return record
+
+    def discard(self, record_id: int) -> None:
+        """Take an adopted record back, because its state could not be filled."""
+        self.records.take(record_id).table.close()
+
+    def _add(self, record: Record) -> Record:
+        """Keep a record, pinned if it or what it continues asks for that, or by its length."""
+        long = len(record.tokens) >= self.limits.pin_from
+        kept = self.records.keep(replace(record, pinned=long if record.wish is None else record.wish))
+        for old in kept.replaced:
+            self._evict(old, replaced=True)
+        for old in kept.excess:
             self._evict(old)
-        return record.id
+        return kept.record
 
     def stats(self) -> MemoryStats:
         """What is held now."""
@@ -259,6 +279,13 @@ class Memory:
         pages = len({page for claim in self._running() for page in _table(claim).pages})
         pages += sum(claim.needs(self.ledger.page_tokens) for claim in self._claims.values())
         assert pages <= self.ledger.pages, (pages, self.ledger.pages)
+
+    @property
+    def _idle(self) -> int:
+        """Bytes that come free when all records go."""
+        live = {page for claim in self._running() for page in _table(claim).pages}
+        kept = {page for record in self.records.values() for page in record.table.pages}
+        return len(kept - live) * self.ledger.page_bytes + self.records.own_bytes
 
     def _running(self) -> Iterator[Claim]:
         return (claim for claim in self._claims.values() if claim.table is not None)
@@ -299,8 +326,8 @@ class Memory:
                 return
             self._evict(record)
 
-    def _evict(self, record: Record) -> None:
-        self._evicted.append(Eviction(record.id, len(record.tokens), record.freed(), record.pinned))
+    def _evict(self, record: Record, *, replaced: bool = False) -> None:
+        self._evicted.append(Eviction(record.id, len(record.tokens), record.freed(), record.pinned, replaced))
         record.table.close()
 
     def _refusal(self, need: int, promised: int) -> str:

@@ -79,6 +79,15 @@ class Record:
         return alone * ledger.page_bytes + self.own_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record with its number, those that it replaces, and those that are too many, maybe itself."""
+
+    record: Record
+    replaced: tuple[Record, ...]
+    excess: tuple[Record, ...]
+
+
 class Records:
     """Kept sequences, at most `max_count`; least recently used go first, pinned ones last.
 
@@ -134,22 +143,20 @@ class Records:
         """Remove a record; its pages stay held."""
         return self._records.pop(record_id)
 
-    def keep(self, record: Record) -> tuple[Record, list[Record]]:
-        """Add a finished sequence; the record with its number, and all that have to go for it.
-
-        Those are the ones it replaces, and what is too many: it is itself among them if none is to be kept.
-        """
+    def keep(self, record: Record) -> Kept:
+        """Add a finished sequence; all that have to go for it are removed."""
         self._clock += 1
         self._ids += 1
         record = replace(record, id=self._ids, used=self._clock)
-        gone = [old for old in self._records.values() if _superseded(old, record)]
+        replaced = tuple(old for old in self._records.values() if _superseded(old, record))
         self._records[record.id] = record
-        for old in gone:
+        for old in replaced:
             del self._records[old.id]
-        while len(self._records) > self._max_count:
-            gone.append(self.take(self._order()[0].id))
+        excess = tuple(
+            self.take(self._order()[0].id) for _ in range(max(0, len(self._records) - self._max_count))
+        )
         self._unpin()
-        return record, gone
+        return Kept(record, replaced, excess)
 
     def yields(self, nbytes: int, *, spared: int | None = None) -> Record | None:
         """Remove the record that goes first for `nbytes`; None when there is none but the spared one.

@@ -102,7 +102,7 @@ class Scheduler:
 
     def keep(self, ended: Ended, anchors: tuple[int, ...], own_bytes: int) -> int:
         """Make a record of an ended request's state; its number.  It may be among the next evictions."""
-        return self.memory.keep(ended.request.id, ended.computed, anchors, own_bytes)
+        return self.memory.keep(ended.request.id, ended.computed, anchors, own_bytes).id
 
     def release(self, request_id: str) -> None:
         """Give the pages of an ended request back."""
@@ -134,6 +134,10 @@ class Scheduler:
         """Compute a request again from its first token, in steps of its own and pages of its own."""
         self._running[sequence].restart()
         self.memory.restart(sequence)
+
+    def saves(self, request: Request) -> int:
+        """Tokens of a prompt that need no computing."""
+        return self.memory.source(request, self._others()).cached
 
     def table(self, request_id: str) -> PageTable:
         """The pages of a running request."""

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from engine.cache.shelf import Shelf
 from engine.cache.view import ModelRunner
 from engine.chat.markers import Markers
 from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes
 from engine.config import EngineSettings, Settings
+from engine.errors import SettingError
 from engine.gguf.file import GGUFFile
 from engine.kernels.rows import Storage
 from engine.loop import Engine
@@ -51,17 +53,37 @@ def load_service(
     revised = REVISION in path.name
     prefixes = EffortPrefixes.revision(native=settings.server.native_effort) if revised else EffortPrefixes()
     name = runner.spec.name or path.stem
-    service = assemble(runner, tokenizer, settings=settings, context=context, name=name)
+    shelf = open_shelf(settings.engine, runner.fingerprint)
+    service = assemble(runner, tokenizer, settings=settings, context=context, name=name, shelf=shelf)
     return replace(service, prefixes=prefixes)
 
 
+def open_shelf(settings: EngineSettings, fingerprint: str) -> Shelf | None:
+    """Where kept sequences are stored, if anywhere; SettingError when that is no place for files."""
+    if not settings.spill_dir:
+        return None
+    directory = Path(settings.spill_dir).expanduser()
+    try:
+        return Shelf(directory, fingerprint=fingerprint, budget=settings.spill_mib * 2**20)
+    except OSError as error:
+        raise SettingError(
+            f"engine.spill_dir {directory} cannot be used: {error.strerror}; name a directory of your own"
+        ) from None
+
+
 def assemble(
-    runner: ModelRunner, tokenizer: Tokenizer, *, settings: Settings, context: int, name: str
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    *,
+    settings: Settings,
+    context: int,
+    name: str,
+    shelf: Shelf | None = None,
 ) -> Service:
     """A service around any runner; `context` in tokens."""
     markers = Markers.of(tokenizer)
     return Service(
-        engine=Engine(runner, limits(settings.engine, context=context)),
+        engine=Engine(runner, limits(settings.engine, context=context), shelf=shelf),
         tokenizer=tokenizer,
         markers=markers,
         rules=Rules(tokenizer, markers),

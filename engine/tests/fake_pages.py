@@ -29,10 +29,10 @@ class TokenPages:
             page_tokens = self.pages.setdefault(page, [-1] * self.ledger.page_tokens)
             page_tokens[place] = token
 
-    def read(self, table: PageTable, length: int) -> list[int]:
-        """The first `length` tokens of a table."""
+    def read(self, pages: Sequence[int], length: int) -> list[int]:
+        """The first `length` tokens of some pages."""
         found: list[int] = []
-        for page in table.pages:
+        for page in pages:
             found += self.pages.get(page, [-1] * self.ledger.page_tokens)
         assert len(found) >= length, (len(found), length)
         return found[:length]

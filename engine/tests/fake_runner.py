@@ -7,12 +7,15 @@ differently.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.cache.pages import Ledger, PageTable
+from engine.cache.view import ROWS
 from engine.core import Logits
 from engine.tests.fake_pages import TokenPages, ledger
 
@@ -38,6 +41,7 @@ class FakeCache:
     pages: TokenPages
     table: PageTable
     length: int = 0
+    _read: list[int] = field(default_factory=list)  # pages with tokens: a record that goes has no table
 
     @property
     def own_bytes(self) -> int:
@@ -47,21 +51,37 @@ class FakeCache:
     @property
     def tokens(self) -> list[int]:
         """Everything seen."""
-        return self.pages.read(self.table, self.length)
+        return self.pages.read(self._read, self.length)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """See more."""
         self.pages.write(self.table, self.length, tokens)
+        self._read = list(self.table.pages)
         self.length += len(tokens)
 
     def snapshot(self) -> FakeSnapshot:
         """Freeze."""
         return FakeSnapshot(self.length)
 
+    def arrays(self, anchors: Mapping[int, FakeSnapshot]) -> dict[str, NDArray[Any]]:
+        """The tokens, and the positions at which they were frozen."""
+        tokens, places = np.array(self.tokens, np.int32), np.array(sorted(anchors), np.int64)
+        return {f"{ROWS}0": tokens, "places": places}
+
+    def fill(
+        self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]
+    ) -> dict[int, FakeSnapshot]:
+        """Become the same tokens."""
+        if len(arrays[f"{ROWS}0"]) != length:
+            raise ValueError("another length")
+        self.extend(arrays[f"{ROWS}0"].tolist())
+        return {place: FakeSnapshot(place) for place in anchors}
+
     def resume(self, snapshot: FakeSnapshot, copied: tuple[int, int] | None) -> None:
         """Begin at a frozen place."""
         self.pages.copy(copied)
         self.length = snapshot.length
+        self._read = list(self.table.pages)
 
 
 @dataclass(slots=True)

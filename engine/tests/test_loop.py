@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.cache.shelf import Shelf
 from engine.core import (
     Allowance,
     CacheKind,
@@ -67,8 +69,10 @@ class Answer:
 
 
 @contextmanager
-def running(runner: FakeRunner, limits: SchedulerLimits = LIMITS) -> Iterator[Engine]:
-    engine = Engine(runner, limits)
+def running(
+    runner: FakeRunner, limits: SchedulerLimits = LIMITS, shelf: Shelf | None = None
+) -> Iterator[Engine]:
+    engine = Engine(runner, limits, shelf=shelf)
     try:
         yield engine
     finally:
@@ -259,6 +263,61 @@ def test_branches_of_a_running_prompt_start_where_it_was_kept() -> None:
 
     assert second.started == Started(59, CacheKind.FORK)
     assert runner.continuation(prompt(60), 30) == first.tokens == second.tokens
+
+
+def shelf(directory: Path) -> Shelf:
+    return Shelf(directory, fingerprint="fake", budget=10**6)
+
+
+def test_a_new_process_finds_the_conversations_of_the_last_one(tmp_path: Path) -> None:
+    limits = SchedulerLimits(context=2000)
+    with running(FakeRunner(VOCAB), limits, shelf(tmp_path)) as engine:
+        first = complete(engine, request("a", prompt(600)))
+    runner = FakeRunner(VOCAB)
+    longer = (*prompt(600), *first.tokens, 1, 2, 3)
+    with running(runner, limits, shelf(tmp_path)) as engine:
+        second = complete(engine, request("b", longer))
+        other = complete(engine, replace(request("c", longer), tenant="another"))
+
+    assert second.started == Started(604, CacheKind.WARM)
+    assert runner.continuation(longer, 5) == second.tokens
+    assert other.started == Started(0, CacheKind.COLD)
+
+
+def test_a_conversation_that_had_to_yield_comes_back_from_disk(tmp_path: Path) -> None:
+    runner = FakeRunner(VOCAB, ledger=ledger(pages=130))
+    limits = SchedulerLimits(context=2000)
+    with running(runner, limits, shelf(tmp_path)) as engine:
+        complete(engine, request("a", prompt(600)))
+        complete(engine, request("b", prompt(600, 2)))
+        while len(list(tmp_path.glob("*.kv"))) < 2:
+            time.sleep(0.001)
+        again = complete(engine, request("c", (*prompt(600), 9)))
+        counters = engine.stats().counters
+
+    assert again.started is not None
+    assert 599 <= again.started.cached_tokens
+    assert runner.continuation((*prompt(600), 9), 5) == again.tokens
+    assert counters["evictions_warm"] >= 2
+
+
+def test_a_damaged_file_costs_a_computation_and_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = SchedulerLimits(context=2000)
+    with running(FakeRunner(VOCAB), limits, shelf(tmp_path)) as engine:
+        complete(engine, request("a", prompt(600)))
+    (path,) = tmp_path.glob("*.kv")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    runner = FakeRunner(VOCAB)
+    with running(runner, limits, shelf(tmp_path)) as engine:
+        again = complete(engine, request("b", prompt(600)))
+
+    assert again.started == Started(0, CacheKind.COLD)
+    assert runner.continuation(prompt(600), 5) == again.tokens
+    assert "its rows are damaged" in caplog.text
 
 
 def test_tenants_never_share_a_prefix() -> None:

@@ -46,11 +46,9 @@ class RecordsMachine(RuleBasedStateMachine):
     @rule(tokens=TOKENS, places=st.sets(st.integers(1, 20)), tenant=TENANTS, pinned=st.booleans())
     def keep(self, tokens: tuple[int, ...], places: set[int], tenant: str, pinned: bool) -> None:
         anchors = tuple(sorted(place for place in places if place < len(tokens)))
-        record, gone = self.records.keep(
-            new(self.ledger, tokens, anchors=anchors, tenant=tenant, pinned=pinned)
-        )
-        self.kept[record.id] = (tenant, tokens, frozenset(record.places))
-        for old in gone:
+        kept = self.records.keep(new(self.ledger, tokens, anchors=anchors, tenant=tenant, pinned=pinned))
+        self.kept[kept.record.id] = (tenant, tokens, frozenset(kept.record.places))
+        for old in (*kept.replaced, *kept.excess):
             old.table.close()
             del self.kept[old.id]
 
@@ -107,28 +105,31 @@ def test_the_least_recently_used_record_goes_first() -> None:
     pages = ledger()
     records = Records(max_count=2, max_pinned_bytes=0)
     records.keep(new(pages, (1, 1)))
-    second, _ = records.keep(new(pages, (2, 2)))
+    second = records.keep(new(pages, (2, 2))).record
     records.find("", ids((1, 1, 5)))
-    _, gone = records.keep(new(pages, (3, 3)))
+    kept = records.keep(new(pages, (3, 3)))
 
-    assert [second.id] == [record.id for record in gone]
+    assert [second.id] == [record.id for record in kept.excess]
 
 
 def test_a_record_that_a_longer_one_replaces_goes_at_once() -> None:
     pages = ledger()
     records = Records(max_count=9, max_pinned_bytes=0)
-    short, _ = records.keep(new(pages, (1, 2), anchors=(1,)))
+    short = records.keep(new(pages, (1, 2), anchors=(1,))).record
     records.keep(new(pages, (1, 2), anchors=(1,), tenant="another"))
-    _, gone = records.keep(new(pages, (1, 2, 3), anchors=(1, 2)))
+    kept = records.keep(new(pages, (1, 2, 3), anchors=(1, 2)))
 
-    assert [short.id] == [record.id for record in gone]
+    assert [short.id] == [record.id for record in kept.replaced]
+    assert () == kept.excess
 
 
 @pytest.mark.parametrize(("nbytes", "first"), [(1, 1), (30, 2), (60, 0), (500, 0)])
 def test_the_smallest_that_is_enough_goes_instead_of_a_huge_old_one(nbytes: int, first: int) -> None:
     pages = ledger()
     records = Records(max_count=9, max_pinned_bytes=0)
-    kept = [records.keep(new(pages, (value,) * length))[0].id for value, length in ((1, 90), (2, 9), (3, 30))]
+    kept = [
+        records.keep(new(pages, (value,) * length)).record.id for value, length in ((1, 90), (2, 9), (3, 30))
+    ]
     gone = records.yields(nbytes)
 
     assert gone is not None
@@ -137,7 +138,7 @@ def test_the_smallest_that_is_enough_goes_instead_of_a_huge_old_one(nbytes: int,
 
 def test_a_spared_record_does_not_yield_even_when_it_is_the_only_one() -> None:
     records = Records(max_count=9, max_pinned_bytes=0)
-    only, _ = records.keep(new(ledger(), (1,) * 9))
+    only = records.keep(new(ledger(), (1,) * 9)).record
 
     assert records.yields(1, spared=only.id) is None
     assert only.id == getattr(records.yields(1), "id", None)
@@ -146,7 +147,7 @@ def test_a_spared_record_does_not_yield_even_when_it_is_the_only_one() -> None:
 def test_pinned_records_beyond_their_share_lose_the_oldest_pin() -> None:
     pages = ledger()
     records = Records(max_count=9, max_pinned_bytes=60)
-    kept = [records.keep(new(pages, (value,) * 16, pinned=True))[0].id for value in range(3)]
+    kept = [records.keep(new(pages, (value,) * 16, pinned=True)).record.id for value in range(3)]
 
     assert [False, True, True] == [records.get(number).pinned for number in kept]
 

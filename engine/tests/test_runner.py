@@ -13,8 +13,10 @@ from torch import Tensor
 from engine.cache.sequence import SequenceCache
 from engine.errors import ModelFileError
 from engine.kernels.ref.rounding import EXACT, Numerics
+from engine.kernels.rows import Storage
 from engine.runner import Pace, Runner, Threads
 from engine.tests.small import SMALL
+from fixtures.tiny.random_model import build_random
 
 LENGTH = 90  # beyond the window, the top-k and the first tiles of every stream of the small model
 
@@ -105,6 +107,55 @@ def test_a_copy_and_a_restored_snapshot_continue_with_the_same_bits(
     assert torch.equal(whole[at:], after_copy)
     assert torch.equal(whole[at:], after_restore)
     assert torch.equal(whole[at:], runner.score(fresh, tokens[at:]))
+
+
+@pytest.mark.parametrize("storage", ["packed", "wide"])
+@pytest.mark.parametrize("at", [1, 7, 8, 9, 40, 63, 64, 65])
+def test_a_state_that_went_through_arrays_continues_with_the_same_bits(
+    small_path: Path, whole: Tensor, at: int, storage: Storage
+) -> None:
+    runner = Runner(small_path, storage=storage, threads=Threads(1, 1))
+    tokens = _tokens(1)
+    cache = runner.new_cache()
+    runner.score(cache, tokens[:at])
+    anchor = cache.snapshot()
+    runner.score(cache, tokens[at : at + 9])
+    arrays = {name: array.copy() for name, array in cache.arrays({at: anchor}).items()}
+    runner.score(cache, _tokens(7, 40))
+    back = runner.new_cache()
+    anchors = back.fill(at + 9, (at,), arrays)
+    fork = runner.new_cache()
+    fork.restore(anchors[at])
+
+    assert torch.equal(whole[at + 9 :], runner.score(back, tokens[at + 9 :]))
+    assert torch.equal(whole[at:], runner.score(fork, tokens[at:]))
+
+
+def test_arrays_of_another_shape_are_refused(runner: Runner) -> None:
+    cache = runner.new_cache()
+    runner.score(cache, _tokens(1)[:20])
+    arrays = cache.arrays({})
+
+    with pytest.raises(KeyError):
+        runner.new_cache().fill(21, (), arrays)
+    with pytest.raises(ValueError, match="window of layer 1"):
+        runner.new_cache().fill(20, (), {**arrays, "20.1.ring": arrays["20.1.ring"][:-1]})
+    with pytest.raises(ValueError, match="stream 0 has 6 rows for 20 tokens"):
+        runner.new_cache().fill(20, (), {**arrays, "rows.0": arrays["rows.0"].repeat(2, 0)[:6]})
+
+
+def test_the_fingerprint_tells_models_and_storages_apart(small_path: Path, tmp_path: Path) -> None:
+    other = build_random(tmp_path / "other.gguf", seed=6, spec=SMALL)
+    kinds: tuple[tuple[Path, Storage], ...] = (
+        (small_path, "packed"),
+        (small_path, "packed"),
+        (small_path, "wide"),
+        (other, "packed"),
+    )
+    prints = [Runner(path, storage=storage, threads=Threads(1, 1)).fingerprint for path, storage in kinds]
+
+    assert prints[0] == prints[1]
+    assert 3 == len(set(prints))
 
 
 def test_the_number_of_threads_changes_no_bit(small_path: Path, whole: Tensor) -> None:

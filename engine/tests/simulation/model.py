@@ -6,12 +6,13 @@ repeated or borrowed a token continues differently.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.cache.pages import Ledger, PageTable
 from engine.core import Allowance, Logits
@@ -79,6 +80,16 @@ class State:
     def snapshot(self) -> Frozen:
         """Freeze."""
         return Frozen(self.length, self.state, self.spoiled)
+
+    def arrays(self, anchors: Mapping[int, Frozen]) -> dict[str, NDArray[Any]]:
+        """Nothing is stored in the simulation."""
+        raise NotImplementedError
+
+    def fill(
+        self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]
+    ) -> dict[int, Frozen]:
+        """Nothing is stored in the simulation."""
+        raise NotImplementedError
 
     def resume(self, snapshot: Frozen, copied: tuple[int, int] | None) -> None:
         """Begin at a frozen place."""

@@ -169,7 +169,7 @@ class World:
         for number in kept.keys() - self._checked:
             record, state = records[number], kept[number]
             tokens = record.tokens.tolist()
-            held = self.runner.pages.read(record.table, len(tokens))
+            held = self.runner.pages.read(record.table.pages, len(tokens))
             assert held == tokens, (number, held, tokens)
             assert digest(tokens) == state.cache.state  # type: ignore[attr-defined]
             for anchor in record.anchors:

@@ -1,0 +1,210 @@
+"""Stored sequences: found again by what they begin with, and never used when anything is wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from engine.cache.shelf import LEAST_TOKENS, Shelf
+
+LONG = 3 * LEAST_TOKENS
+
+
+def ids(length: int, first: int = 0) -> NDArray[np.int32]:
+    return (np.arange(length, dtype=np.int32) * 7 + first) % 101
+
+
+def arrays(seed: int = 0) -> dict[str, NDArray[Any]]:
+    random = np.random.default_rng(seed)
+    return {
+        "rows.0": random.integers(0, 256, (40, 8), dtype=np.uint8),
+        "12.0.ring": random.standard_normal((4, 3)).astype(np.float32),
+        "12.0.pending": np.zeros((0, 5), np.float32),
+    }
+
+
+def shelf(directory: Path, *, fingerprint: str = "model", budget: int = 10**6) -> Shelf:
+    return Shelf(directory, fingerprint=fingerprint, budget=budget)
+
+
+def stored(directory: Path, *, length: int = LONG, tenant: str = "one", seed: int = 0) -> Path:
+    """A shelf with one file, closed again."""
+    one = shelf(directory)
+    one.put(tenant, ids(length), (length // 2,), arrays(seed))
+    one.close()
+    return next(directory.glob("*.kv"))
+
+
+def prompt(length: int = LONG) -> NDArray[np.int32]:
+    return np.concatenate((ids(length), np.array([100, 100], np.int32)))
+
+
+def test_a_new_process_finds_what_another_stored(tmp_path: Path) -> None:
+    stored(tmp_path)
+    found = shelf(tmp_path).best("one", prompt())
+
+    assert found is not None
+    assert LONG == found.place
+    loaded = shelf(tmp_path).load(found.stored)
+    assert loaded is not None
+    assert all(np.array_equal(array, loaded[name]) for name, array in arrays().items())
+    assert [array.dtype for array in arrays().values()] == [array.dtype for array in loaded.values()]
+    assert all(array.flags.writeable for array in loaded.values())
+
+
+def test_a_prompt_that_leaves_in_the_middle_starts_at_an_anchor(tmp_path: Path) -> None:
+    stored(tmp_path)
+    left = prompt()
+    left[LONG - 5] = 100
+    found = shelf(tmp_path).best("one", left)
+
+    assert found is not None
+    assert LONG // 2 == found.place
+    assert shelf(tmp_path).best("one", prompt()[: LONG // 2]) is None, "one token must be left to compute"
+
+
+def test_another_tenant_finds_nothing(tmp_path: Path) -> None:
+    stored(tmp_path)
+
+    assert shelf(tmp_path).best("two", prompt()) is None
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "kept"
+    before = os.umask(0)
+    try:
+        path = stored(directory)
+    finally:
+        os.umask(before)
+
+    assert 0o700 == stat.S_IMODE(directory.stat().st_mode)
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+    assert b"one" not in path.read_bytes()
+
+
+def test_a_file_of_another_model_is_left_alone_and_not_used(tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    other = shelf(tmp_path, fingerprint="another")
+
+    assert other.best("one", prompt()) is None
+    other.close()
+    assert path.exists()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(where=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255), cut=st.booleans())
+def test_any_changed_byte_and_any_cut_makes_a_file_unusable(
+    tmp_path: Path, where: float, change: int, cut: bool
+) -> None:
+    for old in tmp_path.glob("*.kv"):
+        old.unlink()
+    path = stored(tmp_path)
+    data = bytearray(path.read_bytes())
+    at = int(where * len(data))
+    data[at] ^= change
+    path.write_bytes(data[:at] if cut else data)
+    one = shelf(tmp_path)
+    found = one.best("one", prompt())
+
+    assert found is None or one.load(found.stored) is None
+    assert found is None or not path.exists(), "a damaged file is tried once"
+
+
+def test_a_longer_file_replaces_what_it_covers(tmp_path: Path) -> None:
+    one = shelf(tmp_path)
+    one.put("one", ids(LONG), (), arrays())
+    one.settle()
+    one.put("one", ids(2 * LONG), (LONG,), arrays(1))
+    one.put("two", ids(LONG), (), arrays(1))
+    one.close()
+
+    assert 2 == len(one) == len(list(tmp_path.glob("*.kv")))
+
+
+def test_the_oldest_files_go_when_the_budget_is_spent(tmp_path: Path) -> None:
+    size = stored(tmp_path / "size").stat().st_size
+    one = shelf(tmp_path / "kept", budget=2 * size + 10)
+    for first in range(4):
+        one.put("one", ids(LONG, first), (LONG // 2,), arrays())
+        one.settle()
+
+    assert 2 == len(one) == len(list((tmp_path / "kept").glob("*.kv")))
+    assert one.best("one", np.append(ids(LONG, 3), np.int32(1))) is not None
+
+
+def test_only_what_is_new_and_long_is_wanted(tmp_path: Path) -> None:
+    stored(tmp_path)
+    one = shelf(tmp_path)
+
+    assert not one.wants("one", ids(LEAST_TOKENS - 1), exactly=True)
+    assert not one.wants("one", ids(LONG), exactly=True)
+    assert one.wants("one", ids(LONG + 1), exactly=True)
+    assert not one.wants("one", ids(LONG + 1), exactly=False)
+    assert one.wants("one", ids(2 * LONG), exactly=False)
+    assert one.wants("two", ids(LONG), exactly=False)
+
+
+def test_a_full_disk_is_a_log_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("engine.cache.shelf.os.fsync", full)
+    with caplog.at_level(logging.WARNING):
+        one = shelf(tmp_path)
+        one.put("one", ids(LONG), (), arrays())
+        one.close()
+
+    assert "prefix_not_stored" in caplog.text
+    assert "No space left" in caplog.text
+    assert [] == list(tmp_path.iterdir())
+    assert one.best("one", prompt()) is None
+
+
+KILLED = """
+import sys, numpy as np
+from pathlib import Path
+from engine.cache.shelf import Shelf
+one = Shelf(Path(sys.argv[1]), fingerprint="model", budget=10**9)
+tokens = (np.arange(768, dtype=np.int32) * 7) % 101
+one.put("one", tokens, (), {"rows.0": np.ones((8, 8), np.uint8)})
+one.settle()
+print("stored", flush=True)
+while True:
+    one.put("one", np.append(tokens, np.int32(5)), (), {"rows.0": np.ones((1 << 26,), np.uint8)})
+    one.settle()
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_wrong(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert "stored\n" == process.stdout.readline()
+    deadline = time.monotonic() + 20
+    while not list(tmp_path.glob("*.part")):
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    one = shelf(tmp_path)
+    found = one.best("one", prompt(768))
+
+    assert found is not None
+    assert one.load(found.stored) is not None
+    assert [] == list(tmp_path.glob("*.part"))
