@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.cache.pages import Ledger, PageTable
+from engine.cache.view import ROWS
 from engine.chat.dsml import split_markers
 from engine.chat.markers import DSML, END_THINK, EOS, THINK, Markers
 from engine.config import Settings
@@ -113,6 +116,17 @@ class ScriptCache:
     def snapshot(self) -> _Frozen:
         """These tokens."""
         return _Frozen(tuple(self.tokens))
+
+    def arrays(self, _: Mapping[int, _Frozen]) -> dict[str, NDArray[Any]]:
+        """The tokens, of which all snapshots are heads."""
+        return {f"{ROWS}0": np.array(self.tokens, np.int32)}
+
+    def fill(
+        self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]
+    ) -> dict[int, _Frozen]:
+        """The same tokens again."""
+        self.tokens, self.prompt = arrays[f"{ROWS}0"].tolist()[:length], -1
+        return {at: _Frozen(tuple(self.tokens[:at])) for at in anchors}
 
     def resume(self, snapshot: _Frozen, _: tuple[int, int] | None) -> None:
         """Begin with the tokens of a snapshot."""
