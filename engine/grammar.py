@@ -65,13 +65,21 @@ class GrammarVocabulary:
         """JSON that follows a schema; raises RequestError for `param` when that cannot be had."""
         return self.compile(json_rule(schema), param=param, start=True)
 
+    def follows(self, schema: str) -> bool:
+        """Some JSON follows this schema, as far as the first step of its grammar tells."""
+        try:
+            self.compile(json_rule(schema, lenient=True), param="schema", start=True)
+        except RequestError:
+            return False
+        return True
+
     def compile(self, text: str, *, param: str, start: bool = False) -> Grammar:
         """A grammar in the library's Lark dialect (`start`: only the body of its first rule).
 
         Raises RequestError for `param` when it is wrong or too large.
         May take seconds: not for the event loop.
         """
-        whole = f"start: {text}\n" if start else text
+        whole = (f"start: {text}\n" if start else text).encode("utf-8", "replace").decode()  # half characters
         if len(whole.encode()) > MAX_GRAMMAR_BYTES:
             raise RequestError(
                 f"{param} makes a grammar of {len(whole.encode())} bytes; allowed are {MAX_GRAMMAR_BYTES}; "

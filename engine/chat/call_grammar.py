@@ -7,21 +7,26 @@ parameter declared as a string holds any text, every other holds JSON by its own
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.chat.dsml import attribute
 from engine.chat.tools import Tool
 from engine.grammar import json_rule
 
+_JSON_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _ANY_NAME = r"/[A-Za-z0-9_.\-]{1,64}/"
 
 
 @dataclass(frozen=True, slots=True)
 class CallGrammar:
-    """Writes rules; `dsml` is the id of the marker, `typed` keeps only the types of the declared schemas."""
+    """Writes rules; `dsml` is the id of the marker, `typed` keeps only the types of the declared schemas.
+
+    `follows` says whether any JSON follows a schema: one that refers to itself may have none.
+    """
 
     dsml: int
+    follows: Callable[[str], bool]
     typed: bool = False
 
     def rules(self, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -74,10 +79,15 @@ class CallGrammar:
         """The schema of one parameter with the definitions it may refer to."""
         if not isinstance(declared, Mapping):
             return {}
-        if self.typed:
-            return {"type": declared["type"]} if isinstance(declared.get("type"), str | list) else {}
         shared = {name: root[name] for name in ("$defs", "definitions") if name in root}
-        return {**shared, **declared}
+        whole = {**shared, **declared}
+        endless = "$ref" in declared and not self.follows(json.dumps(whole))
+        if not (self.typed or endless):
+            return whole
+        named = declared.get("type")
+        listed = named if isinstance(named, list) else [named]
+        known = [entry for entry in listed if entry in _JSON_TYPES]
+        return {"type": known} if known else {}
 
     def _tag(self, slash: str) -> str:
         return f'"<{slash}" {self._marker}'

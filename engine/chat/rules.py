@@ -85,11 +85,12 @@ class Rules:
 
     def _calls(self, tools: Sequence[Tool], form: Form, head: str, param: str) -> Grammar:
         """The grammar with the declared schemas; only with their types when these cannot be followed."""
+        dsml, follows = self._markers.dsml, self._vocabulary.follows
         try:
-            rules = CallGrammar(self._markers.dsml).rules(tools, parallel=form.parallel)
+            rules = CallGrammar(dsml, follows).rules(tools, parallel=form.parallel)
             return self._vocabulary.compile(head + rules, param=param)
         except RequestError:
-            rules = CallGrammar(self._markers.dsml, typed=True).rules(tools, parallel=form.parallel)
+            rules = CallGrammar(dsml, follows, typed=True).rules(tools, parallel=form.parallel)
             return self._vocabulary.compile(head + rules, param=param)
 
 

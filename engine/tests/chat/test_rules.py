@@ -11,6 +11,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engine.chat.markers import DSML, END_THINK, Markers
 from engine.chat.output import OutputParser
@@ -290,3 +292,24 @@ def test_a_tool_named_like_a_tag_is_called_by_its_name(rules: Rules) -> None:
     said = answer(rules, Form((tool,), Choice(required=True)))
 
     assert ['a"><b'] == [call.name for call in said.parser.calls][:1]
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.text(min_size=1, max_size=8),
+    keys=st.lists(st.text(max_size=8), max_size=3, unique=True),
+    odd=st.sampled_from([{"type": "x"}, {"anyOf": []}, {"type": []}, {"$ref": "#"}, True, None, {"not": {}}]),
+)
+def test_any_names_and_schemas_make_calls_that_are_read_back(
+    rules: Rules, name: str, keys: list[str], odd: object
+) -> None:
+    properties: dict[str, object] = {key: {"enum": [1, "x"]} for key in keys}
+    parameters = {"type": "object", "properties": {**properties, "odd one": odd}, "required": keys}
+    [tool] = read_tools(
+        {"tools": [{"type": "function", "function": {"name": name, "parameters": parameters}}]}
+    )
+    said = answer(rules, Form((tool,), Choice(required=True), parallel=False), temperature=0.0)
+    [call] = said.parser.calls
+
+    assert tool.name == call.name
+    assert set(keys) <= json.loads(call.arguments).keys() <= {*keys, "odd one"}
