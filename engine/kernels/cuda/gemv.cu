@@ -15,7 +15,8 @@ typedef unsigned char u8;
 
 #define WARPS 8
 #define TILE 16   // weight rows of a warp
-#define COLS 8    // activation rows of one matrix instruction
+#define COLS 8    // columns of one matrix instruction: activation rows of a dense product
+#define PAIRS 4   // routed activation rows: four high halves and their four low halves make eight columns
 #define COPIES 16 // copies of the lookup tables, so that lanes seldom meet in one bank
 
 __device__ __forceinline__ float half_value(u16 bits) {
@@ -43,12 +44,14 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Activations of one launch; `rows` real ones, the rest reads as zero.
+// Activations of one launch; a column without a row repeats the last one and is thrown away.
 struct Input {
     const uint4 *ints;    // [rows, K / 8]: eight high int8, eight low int8; value = scale (256 high + low)
     const float *scales;  // [rows, K / 256]
     const uint4 *halves;  // [rows, K / 8, 2]: eight high F16, eight low F16
     int rows;
+
+    __device__ __forceinline__ int row(int column) const { return min(column, rows - 1); }
 };
 
 // Weights are read once: keep them out of the way of what is read again.
@@ -65,7 +68,18 @@ __device__ __forceinline__ uint2 stream8(const void *at) {
     return v;
 }
 
-__device__ __forceinline__ uint4 zero4() { return make_uint4(0, 0, 0, 0); }
+// Four bytes of a and b by the selector's nibbles, and (a & b) | c: each one instruction, which the compiler misses.
+__device__ __forceinline__ u32 permuted(u32 a, u32 b, u32 selector) {
+    u32 d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+    return d;
+}
+
+__device__ __forceinline__ u32 masked_or(u32 a, u32 b, u32 c) {
+    u32 d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
 
 __device__ __forceinline__ float part_of(const u32 (&pairs)[4], int step) {
     return half_value((u16)(pairs[step / 2] >> (16 * (step % 2))));
@@ -94,14 +108,14 @@ struct BlockQ8 {
         const u32 e0[4] = {d0.x, d0.y, d0.z, d0.w}, e1[4] = {d1.x, d1.y, d1.z, d1.w};
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-            int column = n * COLS + g, even = n * COLS + 2 * t;
+            int column = x.row(n * COLS + g), even = x.row(n * COLS + 2 * t), odd = x.row(n * COLS + 2 * t + 1);
             const uint4 *xs = x.ints + (size_t)column * (width / 8) + block * 32 + t;
-            float s0 = even < x.rows ? x.scales[(size_t)even * (width / 256) + block] : 0.f;
-            float s1 = even + 1 < x.rows ? x.scales[(size_t)(even + 1) * (width / 256) + block] : 0.f;
+            float s0 = x.scales[(size_t)even * (width / 256) + block];
+            float s1 = x.scales[(size_t)odd * (width / 256) + block];
             float part[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
             for (int s = 0; s < 8; ++s) {
-                uint4 b = column < x.rows ? xs[4 * s] : zero4(), v0 = w[0][s / 2], v1 = w[1][s / 2];
+                uint4 b = xs[4 * s], v0 = w[0][s / 2], v1 = w[1][s / 2];
                 u32 a0 = s % 2 ? v0.z : v0.x, a2 = s % 2 ? v0.w : v0.y, a1 = s % 2 ? v1.z : v1.x, a3 = s % 2 ? v1.w : v1.y;
                 int high[4], low[4];
                 mma_s8_first(high, a0, a1, a2, a3, b.x, b.y);
@@ -137,11 +151,11 @@ struct BlockF16 {
         int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-            int column = n * COLS + g;
+            int column = x.row(n * COLS + g);
             const uint4 *xs = x.halves + ((size_t)column * (width / 8) + block * 32 + half * 16 + t) * 2;
 #pragma unroll
             for (int s = 0; s < 4; ++s) {
-                uint4 high = column < x.rows ? xs[8 * s] : zero4(), low = column < x.rows ? xs[8 * s + 1] : zero4();
+                uint4 high = xs[8 * s], low = xs[8 * s + 1];
                 uint4 v0 = w[s][0], v1 = w[s][1];
                 mma_f16(acc[n], v0.x, v1.x, v0.y, v1.y, high.x, high.y);
                 mma_f16(acc[n], v0.z, v1.z, v0.w, v1.w, high.z, high.w);
@@ -257,13 +271,29 @@ GROUPED(2)
 GROUPED(4)
 
 // ---------------------------------------------------------------------------------------------------------
-// Routed experts.  `active` names the expert of each group of the step, `counts` its (row, slot) pairs, 1 to 8, and
-// `pairs` [groups, 8] which; pair = row * used + slot.  An expert with more pairs has several groups.
+// Routed experts.  `active` names the expert of each group of the step, `counts` its (row, slot) pairs, 1 to 4, and
+// `pairs` [groups, 4] which; pair = row * used + slot.  An expert with more pairs has several groups.  Column c of an
+// instruction is the high half of pair c, column 4 + c its low half: half the work of two instructions.  Columns
+// without a pair repeat row 0 and are thrown away.
 
 struct Routed {
     const int *active, *counts, *pairs, *total;
     int used;  // experts of a row
 };
+
+// Where lane 4 g + t finds its half of column g in the integers of a row: every second 8 bytes.
+__device__ __forceinline__ const uint2 *column_of(const uint4 *ints, int row, int width, int block, int lane) {
+    return (const uint2 *)(ints + (size_t)row * (width / 8) + block * 32 + lane % 4) + lane / 16;
+}
+
+// Sums 256 high + low of the two columns of lanes t = 0, 1; the low ones come from lanes t = 2, 3.
+__device__ __forceinline__ void whole_of(float (&whole)[4], const int (&half)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        int low = __shfl_xor_sync(~0u, half[i], 2);
+        whole[i] = (float)half[i] * 256.f + (float)low;
+    }
+}
 
 struct Tables {
     u32 book[256 * COPIES], sign[128 * COPIES];
@@ -282,10 +312,10 @@ __device__ __forceinline__ u32 minor_scales(uint4 w, int t) {
     return mine | __shfl_xor_sync(~0u, mine, 2);
 }
 
-// Lane `copy` reads its own copy of a table: entry i lies at byte 4 COPIES i + 4 copy.  `field` is the entry's number,
+// A lane reads its own copy of a table: entry i lies at byte 4 COPIES i + `copy`.  `field` is the entry's number,
 // already shifted to that place, among other bits.
 __device__ __forceinline__ u32 entry(const u32 *table, u32 field, u32 mask, u32 copy) {
-    return *(const u32 *)((const char *)table + ((field & mask * 4 * COPIES) | copy * 4));
+    return *(const u32 *)((const char *)table + masked_or(field, mask * 4 * COPIES, copy));
 }
 
 __device__ __forceinline__ u32 shifted(u32 word, int right) { return right >= 0 ? word >> right : word << -right; }
@@ -297,30 +327,30 @@ __device__ __forceinline__ u32 selector(const Tables &tables, const uint4 &w, in
     return entry(tables.book, index, 255, copy) ^ entry(tables.sign, sign, 127, copy);
 }
 
-// Exact sums of a tile's row pair: high and low parts of x times magnitude, sign and 2 s + 1.
+// Exact sums of a tile's row pair: high or low halves of x times magnitude, sign and 2 s + 1.
 struct Sums {
-    int high[4], low[4];
+    int half[4];
 
     __device__ __forceinline__ void add(const Tables &tables, const uint4 &w0, const uint4 &w1, u32 m0, u32 m1, int step,
-                                        const uint4 &x, u32 copy) {
+                                        const uint2 &x, u32 copy) {
         const u32 PLUS = 0x002b1908u, MINUS = 0x00d5e7f8u;  // bytes 8, 25, 43 and their negatives
         u32 a = selector(tables, w0, step, copy), b = selector(tables, w1, step, copy);
-        u32 a0 = __byte_perm(PLUS, MINUS, a), a2 = __byte_perm(PLUS, MINUS, a >> 16);
-        u32 a1 = __byte_perm(PLUS, MINUS, b), a3 = __byte_perm(PLUS, MINUS, b >> 16);
-        int h[4], l[4];
-        mma_s8_first(h, a0, a1, a2, a3, x.x, x.y);
-        mma_s8_first(l, a0, a1, a2, a3, x.z, x.w);
-        int k0 = (shifted(m0, 4 * step - 1) & 30) | 1, k1 = (shifted(m1, 4 * step - 1) & 30) | 1;
-        high[0] += k0 * h[0], high[1] += k0 * h[1], high[2] += k1 * h[2], high[3] += k1 * h[3];
-        low[0] += k0 * l[0], low[1] += k0 * l[1], low[2] += k1 * l[2], low[3] += k1 * l[3];
+        u32 a0 = permuted(PLUS, MINUS, a), a2 = permuted(PLUS, MINUS, a >> 16);
+        u32 a1 = permuted(PLUS, MINUS, b), a3 = permuted(PLUS, MINUS, b >> 16);
+        int c[4];
+        mma_s8_first(c, a0, a1, a2, a3, x.x, x.y);
+        int k0 = masked_or(shifted(m0, 4 * step - 1), 30, 1), k1 = masked_or(shifted(m1, 4 * step - 1), 30, 1);
+        half[0] += k0 * c[0], half[1] += k0 * c[1], half[2] += k1 * c[2], half[3] += k1 * c[3];
     }
 
     __device__ __forceinline__ void scale(float (&acc)[4], float d0, float d1, float s0, float s1) const {
+        float whole[4];
+        whole_of(whole, half);
         d0 *= 0.125f, d1 *= 0.125f;
-        acc[0] += d0 * s0 * ((float)high[0] * 256.f + (float)low[0]);
-        acc[1] += d0 * s1 * ((float)high[1] * 256.f + (float)low[1]);
-        acc[2] += d1 * s0 * ((float)high[2] * 256.f + (float)low[2]);
-        acc[3] += d1 * s1 * ((float)high[3] * 256.f + (float)low[3]);
+        acc[0] += d0 * s0 * whole[0];
+        acc[1] += d0 * s1 * whole[1];
+        acc[2] += d1 * s0 * whole[2];
+        acc[3] += d1 * s1 * whole[3];
     }
 };
 
@@ -330,16 +360,17 @@ __device__ __forceinline__ float glu(float gate, float up, float limit) {
     return gate / (1.f + __expf(-gate)) * up;
 }
 
-// Leave a warp's partial tile [COLS, TILE] where all can read it.
+// Leave a warp's partial tile [PAIRS, TILE] where all can read it: lanes t = 0, 1 hold it.
 __device__ __forceinline__ void leave(float *partial, const float (&acc)[4]) {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    if (t > 1) return;
     partial[(2 * t) * TILE + g] = acc[0];
     partial[(2 * t + 1) * TILE + g] = acc[1];
     partial[(2 * t) * TILE + g + 8] = acc[2];
     partial[(2 * t + 1) * TILE + g + 8] = acc[3];
 }
 
-__device__ __forceinline__ float sum_of(float (*partial)[COLS * TILE], int element) {
+__device__ __forceinline__ float sum_of(float (*partial)[PAIRS * TILE], int element) {
     float sum = 0.f;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) sum += partial[w][element];
@@ -366,7 +397,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
     const float *scales, const float *weight, const u32 *book, const u32 *sign, const int *active, const int *counts,
     const int *pairs, const int *total, int used) {
     __shared__ Tables tables;
-    __shared__ float partial[2][2][WARPS][COLS * TILE];
+    __shared__ float partial[2][2][WARPS][PAIRS * TILE];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int blocks = width / 256, tiles = inner / TILE, mine = (blocks + WARPS - 1) / WARPS, items = *total * tiles;
     int begin = min(warp * mine, blocks), end = min(begin + mine, blocks);
@@ -381,9 +412,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
     int turn = 0;
     for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {
         int slot = item / tiles, tile = item % tiles, live = counts[slot];
-        const int *list = pairs + slot * COLS;
-        int row = g < live ? list[g] / used : 0;
-        int c0 = 2 * t < live ? list[2 * t] / used : 0, c1 = 2 * t + 1 < live ? list[2 * t + 1] / used : 0;
+        const int *list = pairs + slot * PAIRS;
+        int mine_of = g % PAIRS, row = mine_of < live ? list[mine_of] / used : 0, even = 2 * (t % 2);
+        int c0 = even < live ? list[even] / used : 0, c1 = even + 1 < live ? list[even + 1] / used : 0;
         float gate[4] = {0.f, 0.f, 0.f, 0.f}, up[4] = {0.f, 0.f, 0.f, 0.f};
         for (int b = begin; b < end; ++b) {
             bool last = b + 1 == end;
@@ -391,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
                 size_t at = last ? place(item + gridDim.x) + begin : place(item) + b + 1;
                 next.load(words, d, at, at + other);
             }
-            const uint4 *xs = ints + (size_t)row * (width / 8) + b * 32 + t;
+            const uint2 *xs = column_of(ints, row, width, b, lane);
             float s0 = scales[(size_t)c0 * blocks + b], s1 = scales[(size_t)c1 * blocks + b];
             u32 m[4];
 #pragma unroll
@@ -399,9 +430,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
             Sums both[2] = {};
 #pragma unroll
             for (int s = 0; s < 8; ++s) {
-                uint4 x = g < live ? xs[4 * s] : zero4();
-                both[0].add(tables, now.w[0], now.w[1], m[0], m[1], s, x, lane % COPIES);
-                both[1].add(tables, now.w[2], now.w[3], m[2], m[3], s, x, lane % COPIES);
+                uint2 x = xs[8 * s];
+                both[0].add(tables, now.w[0], now.w[1], m[0], m[1], s, x, lane % COPIES * 4);
+                both[1].add(tables, now.w[2], now.w[3], m[2], m[3], s, x, lane % COPIES * 4);
             }
             both[0].scale(gate, half_value(now.d[0]), half_value(now.d[1]), s0, s1);
             both[1].scale(up, half_value(now.d[2]), half_value(now.d[3]), s0, s1);
@@ -420,18 +451,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
 
 // One 256-value block of Q2_K rows g and g + 8: exact sums of scale * code * x, and of minimum * (sum of x).
 __device__ __forceinline__ void block_q2(float (&acc)[4], uint4 w0, uint4 w1, uint2 n0, uint2 n1, u32 l0, u32 l1, u32 e0,
-                                         u32 e1, const uint4 *xs, const uint2 *sums, bool live, float s0, float s1) {
+                                         u32 e1, const uint2 *xs, const uint2 *sums, float s0, float s1) {
     const u32 words0[4] = {w0.x, w0.y, w0.z, w0.w}, words1[4] = {w1.x, w1.y, w1.z, w1.w};
-    int high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
+    int half[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
         u32 k0 = (s < 4 ? n0.x : n0.y) >> (8 * (s % 4)) & 15, k1 = (s < 4 ? n1.x : n1.y) >> (8 * (s % 4)) & 15;
         u32 v0 = words0[s / 2] >> (4 * (s % 2)), v1 = words1[s / 2] >> (4 * (s % 2));
         u32 a0 = (v0 & 0x03030303u) * k0, a2 = (v0 >> 2 & 0x03030303u) * k0;
         u32 a1 = (v1 & 0x03030303u) * k1, a3 = (v1 >> 2 & 0x03030303u) * k1;
-        uint4 x = live ? xs[4 * s] : zero4();
-        mma_s8(high, a0, a1, a2, a3, x.x, x.y);
-        mma_s8(low, a0, a1, a2, a3, x.z, x.w);
+        uint2 x = xs[8 * s];
+        mma_s8(half, a0, a1, a2, a3, x.x, x.y);
     }
     // 0x6400 + n is the F16 number 1024 + n; the difference is exact.
     u32 b0 = (l0 >> 4 & 0x000f) | (l0 << 4 & 0x000f0000) | 0x64006400u, b2 = (l0 >> 20 & 0x000f) | (l0 >> 12 & 0x000f0000) | 0x64006400u;
@@ -440,16 +470,18 @@ __device__ __forceinline__ void block_q2(float (&acc)[4], uint4 w0, uint4 w1, ui
     asm("sub.f16x2 %0, %0, %1;" : "+r"(b1) : "r"(0x64006400u));
     asm("sub.f16x2 %0, %0, %1;" : "+r"(b2) : "r"(0x64006400u));
     asm("sub.f16x2 %0, %0, %1;" : "+r"(b3) : "r"(0x64006400u));
-    uint2 zero = make_uint2(0, 0), top = live ? sums[0] : zero, rest = live ? sums[4] : zero;
-    float least[4] = {0.f, 0.f, 0.f, 0.f};
-    mma_f16(least, b0, b1, b2, b3, top.x, top.y);
-    mma_f16(least, b0, b1, b2, b3, rest.x, rest.y);
+    uint2 part = *sums;
+    float least[4] = {0.f, 0.f, 0.f, 0.f}, whole[4];
+    mma_f16(least, b0, b1, b2, b3, part.x, part.y);
+    whole_of(whole, half);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) least[i] += __shfl_xor_sync(~0u, least[i], 2);
     float d0 = half_value((u16)e0), d1 = half_value((u16)e1), m0 = half_value((u16)(e0 >> 16)), m1 = half_value((u16)(e1 >> 16));
-    const float WHOLE = 32768.f;  // sums are stored in parts of this
-    acc[0] += s0 * (d0 * ((float)high[0] * 256.f + (float)low[0]) - m0 * WHOLE * least[0]);
-    acc[1] += s1 * (d0 * ((float)high[1] * 256.f + (float)low[1]) - m0 * WHOLE * least[1]);
-    acc[2] += s0 * (d1 * ((float)high[2] * 256.f + (float)low[2]) - m1 * WHOLE * least[2]);
-    acc[3] += s1 * (d1 * ((float)high[3] * 256.f + (float)low[3]) - m1 * WHOLE * least[3]);
+    const float UNIT = 32768.f;  // sums are stored in parts of this
+    acc[0] += s0 * (d0 * whole[0] - m0 * UNIT * least[0]);
+    acc[1] += s1 * (d0 * whole[1] - m0 * UNIT * least[1]);
+    acc[2] += s0 * (d1 * whole[2] - m1 * UNIT * least[2]);
+    acc[3] += s1 * (d1 * whole[3] - m1 * UNIT * least[3]);
 }
 
 struct BlockDown {
@@ -473,10 +505,10 @@ template <int NT>
 __device__ __forceinline__ void down_body(const Dense &shared, const Input &own, const uint4 *words, const u8 *minors,
                                           const u32 *d, float *out, int width, int hidden, const uint4 *ints,
                                           const float *scales, const uint2 *sums, const Routed &r) {
-    __shared__ float partial[2][WARPS][COLS * TILE];
+    __shared__ float whole[WARPS][COLS * TILE], partial[2][WARPS][PAIRS * TILE];
     int side = WARPS / shared.cuts, dense = (shared.tiles + side - 1) / side;
     if ((int)blockIdx.x < dense) {
-        dense_tiles<NT, false>(shared, own, blockIdx.x * side, partial[0]);
+        dense_tiles<NT, false>(shared, own, blockIdx.x * side, whole);
         return;
     }
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, stride = gridDim.x - dense;
@@ -488,17 +520,18 @@ __device__ __forceinline__ void down_body(const Dense &shared, const Input &own,
     int turn = 0;
     for (int item = blockIdx.x - dense; item < items; item += stride, turn ^= 1) {
         int slot = item / tiles, tile = item % tiles, live = r.counts[slot];
-        const int *list = r.pairs + slot * COLS;
-        int row = g < live ? list[g] : 0, c0 = 2 * t < live ? list[2 * t] : 0, c1 = 2 * t + 1 < live ? list[2 * t + 1] : 0;
+        const int *list = r.pairs + slot * PAIRS;
+        int mine_of = g % PAIRS, row = mine_of < live ? list[mine_of] : 0, even = 2 * (t % 2);
+        int c0 = even < live ? list[even] : 0, c1 = even + 1 < live ? list[even + 1] : 0;
         float acc[4] = {0.f, 0.f, 0.f, 0.f};
         for (int b = begin; b < end; ++b) {
             bool last = b + 1 == end;
             if (!last || item + stride < items)
                 next.load(words, minors, d, last ? place(item + stride) + begin : place(item) + b + 1);
             float s0 = scales[(size_t)c0 * blocks + b], s1 = scales[(size_t)c1 * blocks + b];
-            const uint4 *xs = ints + (size_t)row * (width / 8) + b * 32 + t;
-            const uint2 *own_sums = sums + ((size_t)row * blocks + b) * 8 + t;
-            block_q2(acc, now.w0, now.w1, now.n0, now.n1, now.l0, now.l1, now.e0, now.e1, xs, own_sums, g < live, s0, s1);
+            const uint2 *xs = column_of(ints, row, width, b, lane);
+            const uint2 *own = sums + ((size_t)row * blocks + b) * 8 + lane / 16 * 4 + t;
+            block_q2(acc, now.w0, now.w1, now.n0, now.n1, now.l0, now.l1, now.e0, now.e1, xs, own, s0, s1);
             now = next;
         }
         leave(partial[turn][warp], acc);

@@ -18,7 +18,7 @@ from engine.kernels.ref.linear import grouped, linear
 from engine.kernels.ref.moe import glu
 
 CHUNK = 2048  # index scores that are narrowed to the best at a time
-PAIRS = 8  # of a group: the columns of one matrix instruction
+PAIRS = 4  # most of a group: with both halves, the columns of one matrix instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Planes:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Experts int32 [M, K] and weights [M, K] of a step, and groups of up to eight pairs of one expert each.
+    """Experts int32 [M, K] and weights [M, K] of a step, and groups of up to four pairs of one expert each.
 
     A pair is row K + slot.  `active` [M K] names each group's expert, `counts` its pairs, `pairs` [M K, 8]
     which, `total` [1] is the number of groups.  `scratch` int32 [2, M K] belongs to whoever fills the rest

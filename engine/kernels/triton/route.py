@@ -74,7 +74,7 @@ def _choose(
 
 @triton.jit
 def _plan(experts, active, counts, pairs, total, scratch, rows, used: tl.constexpr, room: tl.constexpr):
-    """Groups of up to eight pairs of one expert, in the order of their first pair."""
+    """Groups of up to four pairs of one expert, in the order of their first pair."""
     size: tl.constexpr = 32 if room > 32 else room
     pair = tl.arange(0, room)
     live = pair < rows * used
@@ -87,24 +87,24 @@ def _plan(experts, active, counts, pairs, total, scratch, rows, used: tl.constex
         same = mine[:, None] == theirs[None, :]
         number += tl.sum(same.to(tl.int32), 1)
         before += tl.sum((same & (other[None, :] < pair[:, None])).to(tl.int32), 1)
-    leads = live & (before % 8 == 0)
+    leads = live & (before % 4 == 0)
     group = tl.cumsum(leads.to(tl.int32), 0) - 1
     tl.store(active + group, mine, mask=leads)
-    tl.store(counts + group, tl.minimum(number - before, 8), mask=leads)
+    tl.store(counts + group, tl.minimum(number - before, 4), mask=leads)
     tl.store(total, tl.sum(leads.to(tl.int32), 0))
     tl.store(scratch + pair, tl.where(leads, before, -1), mask=live)
     tl.store(scratch + rows * used + pair, group, mask=live)
     tl.debug_barrier()
-    home = tl.zeros([room], tl.int32)  # the group of the pair: that of the lead of its eight
+    home = tl.zeros([room], tl.int32)  # the group of the pair: that of the lead of its four
     for start in range(0, room, size):
         other = start + tl.arange(0, size)
         inside = other < rows * used
         theirs = tl.load(experts + other, mask=inside, other=-2)
         lead = tl.load(scratch + other, mask=inside, other=-1)
         at = tl.load(scratch + rows * used + other, mask=inside, other=0)
-        own = (mine[:, None] == theirs[None, :]) & (lead[None, :] == (before // 8 * 8)[:, None])
+        own = (mine[:, None] == theirs[None, :]) & (lead[None, :] == (before // 4 * 4)[:, None])
         home += tl.sum(tl.where(own, at[None, :], 0), 1)
-    tl.store(pairs + home * 8 + before % 8, pair, mask=live)
+    tl.store(pairs + home * 4 + before % 4, pair, mask=live)
 
 
 @triton.jit

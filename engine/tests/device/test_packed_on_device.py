@@ -109,7 +109,7 @@ def routed(rows: int, experts: int, used: int, seed: int) -> Routes:
     for pair, expert in enumerate(chosen.flatten().tolist()):
         lists.setdefault(expert, []).append(pair)
     groups = [
-        (expert, pairs[at : at + 8]) for expert, pairs in lists.items() for at in range(0, len(pairs), 8)
+        (expert, pairs[at : at + 4]) for expert, pairs in lists.items() for at in range(0, len(pairs), 4)
     ]
     for at, (expert, pairs) in enumerate(groups):
         routes.active[at], routes.counts[at] = expert, len(pairs)
