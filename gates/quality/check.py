@@ -141,4 +141,4 @@ def _said(verdicts: Iterable[SetVerdict]) -> str:
     for verdict in verdicts:
         rank = ("fail", "unknown", "pass").index(verdict.decision)
         names.setdefault((rank, f"{verdict.decision}, {verdict.reason}"), []).append(verdict.name)
-    return "; ".join(f"{' and '.join(names[key])}: {key[1]}" for key in sorted(names, key=lambda key: key[0]))
+    return "; ".join(f"{', '.join(names[key])}: {key[1]}" for key in sorted(names, key=lambda key: key[0]))
