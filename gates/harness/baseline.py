@@ -2,7 +2,7 @@
 
 A run copies the baseline that it is held against into its own folder, so that it can be judged again later
 with the same one. A baseline moves only by hand, with a reason. Knows nothing of what the measures mean; of a
-gate's items it keeps those whose `server` is the candidate.
+gate's items it keeps the first answer of those whose `server` is the candidate.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def document(record: Mapping[str, Any]) -> str:
 
 def _kept(folder: RunFolder, gate: str) -> list[dict[str, Any]]:
     rows = (dict(event.fields) for event in history.items(folder.items(gate)))
-    return [row for row in rows if row.get("server") == CANDIDATE]
+    return [row for row in rows if row.get("server") == CANDIDATE and not row.get("repeat")]
 
 
 def _forbids(measure: Mapping[str, Any]) -> bool:

@@ -65,7 +65,8 @@ def test_the_items_of_the_candidate_are_kept_one_a_line(tmp_path: Path, echo_pro
     rows = [
         {"item": "a", "server": "candidate", "text": "né\n"},
         {"item": "b", "server": "baseline"},
-        {"item": "c", "server": "candidate"},
+        {"item": "c", "server": "candidate", "repeat": 0},
+        {"item": "c", "server": "candidate", "repeat": 1},
     ]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     folder.items("echo").write_text(text + '{"item": "torn')
