@@ -77,7 +77,8 @@ def sample(logits: Logits, params: SamplingParams, *, seed: int, position: int) 
         raise NumericsError(f"the largest logit is {top}; expected a finite number")
     if params.temperature == 0.0:
         return greedy
-    weights = np.exp((logits.astype(np.float64) - top) / params.temperature)
+    with np.errstate(over="ignore"):  # at the tiniest temperatures all but the likeliest have no weight
+        weights = np.exp((logits.astype(np.float64) - top) / params.temperature)
     weights = _restrict(weights, logits, params)
     return _draw(weights, uniform(seed=seed, position=position))
 

@@ -51,7 +51,7 @@ def build_app(host: Host, settings: ServerSettings, *, fingerprint: str) -> Door
 
 def build_routes(host: Host, settings: ServerSettings, *, fingerprint: str) -> list[Route]:
     """All paths; every one but the health asks for the key, where there is one."""
-    intake, status = Intake(host, settings, fingerprint), StatusEndpoint(host)
+    intake, status = Intake(host, settings, fingerprint), StatusEndpoint(host, fingerprint)
     tokens, stats = TokenEndpoint(intake), StatsEndpoint(host, settings, fingerprint)
     message = AnswerEndpoint(intake, AnthropicMessages()).answer
     return [
@@ -66,6 +66,7 @@ def build_routes(host: Host, settings: ServerSettings, *, fingerprint: str) -> l
         *_both("/v1/models/{model:path}", status.model, "GET"),
         Route("/tokenize", tokens.tokenize, methods=["POST"]),
         Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/openapi.json", status.description, methods=["GET"]),
         Route("/metrics", stats.metrics, methods=["GET"]),
         *_both("/v1/stats", stats.stats, "GET"),
         Route("/health", status.health, methods=["GET"]),

@@ -139,7 +139,10 @@ def _listen(host: str, port: int) -> socket.socket:
     """A listening socket; SettingError when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Every connection inherits it; without it each event of a kept connection waits 40 ms for the last one.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingError(

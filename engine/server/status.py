@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from engine.errors import NotFoundError, shown
 from engine.server.answers import json_response
+from engine.server.openapi import describe
 from engine.server.service import Host
 
 ALIASES = ("deepseek-chat", "deepseek-reasoner")  # other names of whatever is loaded; they set thinking
@@ -25,6 +26,11 @@ class StatusEndpoint:
     """Answers about the loaded model."""
 
     host: Host
+    fingerprint: str
+
+    async def description(self, _: Request) -> Response:
+        """What can be asked, in the OpenAPI form."""
+        return json_response(describe(self.fingerprint))
 
     async def health(self, _: Request) -> Response:
         """200 when requests are taken, else 503; never waits for the engine."""

@@ -92,3 +92,10 @@ def test_unusable_logits_are_an_error(bad: float) -> None:
 def test_no_token_left_is_an_error() -> None:
     with pytest.raises(NumericsError):
         sample(np.full(4, -np.inf, dtype=np.float32), SamplingParams(temperature=0.0), seed=0, position=0)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-9])
+def test_the_tiniest_temperature_takes_the_likeliest(temperature: float) -> None:
+    logits = np.array([0.0, -3e38, 1.0, 1.0, -np.inf], dtype=np.float32)
+
+    assert sample(logits, SamplingParams(temperature=temperature), seed=3, position=1) in (2, 3)
