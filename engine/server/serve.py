@@ -140,7 +140,7 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        # Every connection inherits it; without it each event of a kept connection waits 40 ms for the last one.
+        # Every connection inherits it; without it each event of a kept one waits 40 ms for the last.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
