@@ -113,6 +113,7 @@ def test_programs_with_one_token_changed_are_noticed(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_of_many_programs_with_one_token_changed_nearly_all_are_noticed(sandbox: Sandbox) -> None:
     alive = survivors(400, seed=2, sandbox=sandbox)
     print(f"\n{len(alive)} of 400 survive:", *alive, sep="\n")
@@ -121,6 +122,7 @@ def test_of_many_programs_with_one_token_changed_nearly_all_are_noticed(sandbox:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", [humaneval.FILE, humaneval.PLUS_FILE])
 def test_every_reference_solution_of_humaneval_passes(path: str, sandbox: Sandbox) -> None:
     problems = humaneval.problems(store().rows(path))
@@ -130,6 +132,7 @@ def test_every_reference_solution_of_humaneval_passes(path: str, sandbox: Sandbo
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", [mbpp.FILE, mbpp.SANITIZED_FILE])
 def test_every_reference_solution_of_mbpp_passes(path: str, sandbox: Sandbox) -> None:
     problems = mbpp.problems(store().rows(path))
