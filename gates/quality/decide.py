@@ -125,7 +125,7 @@ def _tried(one: Comparison, trial: Trial, found: NonInferiority, noise: Noise, f
     pairs = trial.pairs
     changing = max(noise.rate, pairs.discordant / pairs.n if pairs.n else 0.0)
     detectable = power.detectable_drop(pairs.n, noise=changing, alpha=trial.level / family)
-    reason = _words(found, detectable)
+    reason = _words(found, detectable) + _restless(pairs, noise, family)
     return SetVerdict(one, found.decision, reason, noise, pairs, found, detectable)
 
 
@@ -138,6 +138,17 @@ def _words(found: NonInferiority, detectable: float) -> str:
         return f"dropped by {found.drop:.2%} (p {found.p:.2g}), margin {found.margin:.2%}, {seen}"
     chance = "chance explains it over so many sets" if found.significant else "not enough evidence"
     return f"{chance}: may have lost {found.limit:.2%}, margin {found.margin:.2%}, {seen}"
+
+
+def _restless(pairs: Pairs, noise: Noise, family: int) -> str:
+    """In words that more items changed side, in whatever direction, than noise explains; else nothing."""
+    if not noise.n or not pairs.n:
+        return ""
+    p = stats.fisher(pairs.discordant, pairs.n, noise.worse + noise.better, noise.n)
+    if p > ALPHA / family:
+        return ""
+    twice = f"{noise.rate:.1%} when the same build was asked twice"
+    return f"; {pairs.discordant / pairs.n:.1%} of the items changed side, {twice} (p {p:.2g})"
 
 
 def _bits(one: Comparison, noise: Noise) -> SetVerdict:

@@ -93,6 +93,17 @@ def test_noise_of_the_same_build_makes_the_detectable_drop_larger() -> None:
     assert power.detectable_drop(N, noise=0.05) == noisy.detectable
 
 
+def test_more_changes_than_noise_explains_are_named_also_when_they_cancel_out() -> None:
+    kept = side([place % 20 != 3 for place in range(N)])
+    now = side([place % 20 != 4 for place in range(N)])
+    repeats = [replace(one, repeat=1) for one in now[:100]]
+    found = judged([*now, *repeats], kept, replace(PLAN, margin=0.05))
+
+    assert (20, 20, "pass") == (found.pairs.worse, found.pairs.better, found.decision)
+    assert "10.0% of the items changed side, 0.0% when the same build was asked twice" in found.reason
+    assert "changed side" not in judged([*RIGHT, *side(answers(100), repeat=1)], RIGHT).reason
+
+
 @pytest.mark.parametrize(
     ("asked", "lost_items", "decision"),
     [
