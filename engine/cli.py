@@ -136,6 +136,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     card.add_argument("--synthetic", metavar="NAME", help="v4-flash or v4-pro: random weights of that shape")
     card.add_argument("--layers", type=int, metavar="N", help="only the first N layers; default: all")
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
+    card.add_argument("--prefill", default="8192,131072", help="prompts in tokens; default: 8192,131072")
     card.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
     parser.set_defaults(command=_bench)
 
@@ -247,6 +248,7 @@ def _bench_card(options: argparse.Namespace) -> int:
         layers=options.layers,
         depths=parse_depths(options.depths or "2048,32768,131072"),
         rows=parse_depths(options.rows),
+        prefill=parse_depths(options.prefill),
         steps=options.decode,
     )
     report = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))

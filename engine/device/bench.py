@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache
 from engine.device.decode import DecodeStep, Products
+from engine.device.prefill import Prefill
 from engine.device.synthetic import Synthetic, shortened
 from engine.device.weights import DeviceWeights
-from engine.device.yardstick import clock, read, table
+from engine.device.yardstick import clock, clock_once, read, table
 from engine.errors import EngineError, SettingError
 from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
@@ -29,6 +31,7 @@ from engine.model.published import SPECS
 from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
+CHUNK = 4096  # tokens of a prefill chunk
 MOST_ROWS = 32
 
 
@@ -41,6 +44,7 @@ class Plan:
     depths: Sequence[int]
     rows: Sequence[int]
     steps: int
+    prefill: Sequence[int] = ()  # tokens of prompts, each a multiple of CHUNK
     slots: int = 16
 
 
@@ -65,6 +69,8 @@ def _spec(plan: Plan) -> ModelSpec:
         raise SettingError(f"--layers is {plan.layers}; allowed is 1 to {spec.n_layer}")
     if max(plan.rows) > MOST_ROWS:
         raise SettingError(f"--rows has {max(plan.rows)}; a step has at most {MOST_ROWS} rows")
+    if any(tokens % CHUNK for tokens in plan.prefill):
+        raise SettingError(f"--prefill is {list(plan.prefill)}; prompts are whole chunks of {CHUNK} tokens")
     return shortened(spec, plan.layers or spec.n_layer)
 
 
@@ -80,7 +86,7 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     products = CudaProducts(device)
     report["bandwidth"] = bandwidth(device)
     say(f"bandwidth {report['bandwidth']}")
-    most = _pages(max(plan.depths) + 2 * plan.steps + 256)
+    most = _pages(max(*plan.depths, *plan.prefill, 2 * CHUNK) + 2 * plan.steps + 256)
     empty = DeviceCache.empty(spec, device, slots=plan.slots, pages=most + plan.slots * 32, most=most)
     cache = filled(empty, spec)
     report["decode"] = [_decode(weights, cache, products, depth, 1, plan.steps, say) for depth in plan.depths]
@@ -89,6 +95,7 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
     report["rows"] = [_decode(weights, cache, products, 2048, rows, plan.steps, say) for rows in plan.rows]
+    report["prefill"] = [_prefill(weights, cache, tokens, say) for tokens in plan.prefill]
     del cache, empty
     report["capacity"] = capacity(spec, device, say)
     return report
@@ -190,7 +197,7 @@ def _decode(
     for _ in range(WARM_STEPS):
         step.run()
     step.positions.copy_(start)
-    seconds = [clock(step.run, 1) for _ in range(steps)]
+    seconds = [clock_once(step.run) for _ in range(steps)]
     middle = statistics.median(seconds)
     finite = bool(torch.isfinite(step.run()).all())
     rate = rows / middle
@@ -206,6 +213,32 @@ def _decode(
         "tok_s": round(rows / middle, 1),
         "finite": finite,
         "kernels": kernels(step.run),
+    }
+
+
+def _prefill(
+    weights: DeviceWeights, cache: DeviceCache, tokens: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Time of a whole prompt of one sequence in chunks, after two chunks that compile what they need."""
+    prefill = Prefill(weights, cache)
+    random = torch.Generator(weights.device).manual_seed(tokens)
+    ids = torch.empty(max(tokens, 2 * CHUNK), dtype=torch.int32, device=weights.device)
+    ids.random_(0, weights.spec.vocab, generator=random)
+    parts = [(start, ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK)]
+    for start, part in parts[:2]:
+        prefill.run(0, part, start)
+    seconds = [clock_once(partial(prefill.run, 0, part, start)) for start, part in parts[: tokens // CHUNK]]
+    rate = tokens / sum(seconds)
+    say(f"prefill of {tokens}: {rate:.0f} tok/s, last chunk {seconds[-1] * 1e3:.1f} ms")
+    last, part = parts[tokens // CHUNK - 1]
+    return {
+        "tokens": tokens,
+        "chunk": CHUNK,
+        "tok_s": round(rate, 1),
+        "first_ms": round(seconds[0] * 1e3, 2),
+        "last_ms": round(seconds[-1] * 1e3, 2),
+        "finite": bool(torch.isfinite(prefill.run(0, part, last)).all()),
+        "kernels": kernels(partial(prefill.run, 0, part, last), 1),
     }
 
 

@@ -41,15 +41,17 @@ def table(weights: DeviceWeights, products: Products, rows: int) -> list[dict[st
 def clock(work: Callable[[], object], repeats: int = 7) -> float:
     """Median seconds of one call, by events on the device."""
     work()
-    seconds = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3)
-    return float(statistics.median(seconds))
+    return float(statistics.median(clock_once(work) for _ in range(repeats)))
+
+
+def clock_once(work: Callable[[], object]) -> float:
+    """Seconds of one call, by events on the device."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end) / 1e3)
 
 
 def captured(launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
@@ -79,7 +81,9 @@ def _compare(piece: Piece) -> dict[str, Any]:
     module = load("gemv.cu", torch.cuda.current_device())
     ours = captured(piece.launches)
     plain = captured([partial(read, module, data, seen) for data in piece.reads])
-    pairs = [(clock(plain, 1), clock(ours, 1)) for _ in range(7)]
+    plain()
+    ours()
+    pairs = [(clock_once(plain), clock_once(ours)) for _ in range(7)]
     read_s, own_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     nbytes = sum(data.nbytes for data in piece.reads)
     count = len(piece.launches)
