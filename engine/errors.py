@@ -12,6 +12,7 @@ EngineError                 anything the engine reports to a person or a client
 │   ├── NotFoundError       no such path or model (HTTP 404)
 │   ├── MethodError         the path exists, the method does not (HTTP 405)
 │   ├── BodyTooLargeError   the body exceeds the limit (HTTP 413)
+│   ├── HeadTooLargeError   too many header lines (HTTP 431)
 │   └── BodyEncodingError   the body is compressed (HTTP 415)
 └── CapacityError           the request cannot be admitted now; a retry can help (HTTP 503)
     └── NotReadyError       the model is loading or the server is shutting down (HTTP 503)
@@ -125,6 +126,13 @@ class BodyTooLargeError(RequestError):
     """The request body exceeds the configured limit."""
 
     status = 413
+    code = "request_too_large"
+
+
+class HeadTooLargeError(RequestError):
+    """The request has too many header lines."""
+
+    status = 431
     code = "request_too_large"
 
 

@@ -12,11 +12,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.config import ServerSettings
-from engine.errors import UnauthorizedError
+from engine.errors import HeadTooLargeError, RequestError, UnauthorizedError
 from engine.server.answers import error_response
 from engine.server.ids import request_id
 from engine.server.service import Host
 
+MAX_HEADERS = 100
 OPEN_PATHS = ("/health", "/healthz")
 CORS = [
     (b"access-control-allow-origin", b"*"),
@@ -54,6 +55,10 @@ class Doorway:
     def _inner(self, scope: Scope) -> ASGIApp:
         if scope["method"] == "OPTIONS":
             return Response(status_code=204)
+        if (error := _ambiguous(scope)) is not None:
+            answer = error_response(error, path=scope["path"], request_id=scope["state"]["request_id"])
+            answer.headers["connection"] = "close"  # what follows on this connection may be part of the body
+            return answer
         tenant = self._tenant(scope)
         if tenant is not None:
             scope["state"]["tenant"] = tenant
@@ -79,6 +84,18 @@ class Doorway:
         matches = [[hmac.compare_digest(key, sent) for sent in given] for key in self._keys]
         found = [key for key, same in zip(self._keys, matches, strict=True) if any(same)]
         return found[0].hex() if found else None
+
+
+def _ambiguous(scope: Scope) -> RequestError | None:
+    """What is wrong with a head that a proxy before us may have read in another way."""
+    names = {name for name, _ in scope["headers"]}
+    if len(scope["headers"]) > MAX_HEADERS:
+        return HeadTooLargeError(f"the request has more than {MAX_HEADERS} header lines; send fewer")
+    if {b"content-length", b"transfer-encoding"} <= names:
+        return RequestError("the request has both content-length and transfer-encoding; send one of them")
+    if scope["http_version"] not in ("1.0", "1.1"):
+        return RequestError("the request is not HTTP/1.1; this server speaks nothing else")
+    return None
 
 
 def _digest(key: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How long a client may take to say what it wants: a bound on the time of a request's first line and headers.
+"""A connection before there is a request: a bound on the time of its head, and JSON for what is no request.
 
 A connection whose headers come in drips would otherwise stay open for ever.  Knows nothing of bodies.
 """
@@ -6,10 +6,15 @@ A connection whose headers come in drips would otherwise stay open for ever.  Kn
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, ClassVar
 
 import h11
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from engine.errors import RequestError
+from engine.server.dialects.openai import error_body
 
 
 class PatientProtocol(H11Protocol):
@@ -38,6 +43,22 @@ class PatientProtocol(H11Protocol):
         """Called by the event loop."""
         super().connection_lost(exc)
         self._rest()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called for bytes that are no request: 431 for a head over the limit, else what h11 says."""
+        error = sys.exc_info()[1]
+        status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        said = "the header lines are too long" if status == 431 else f"{msg.rstrip('.')}: not HTTP/1.1"
+        body = msgspec.json.encode(
+            error_body(RequestError(f"{said}; nothing of it was read", code="invalid_request"))
+        )
+        length = str(len(body)).encode()
+        kind = (b"content-type", b"application/json")
+        headers = [kind, (b"content-length", length), (b"connection", b"close")]
+        answer = h11.Response(status_code=status, headers=headers)
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _look(self) -> None:
         """Start the clock when headers are awaited, stop it when they are whole."""

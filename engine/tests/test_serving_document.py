@@ -6,9 +6,12 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from engine.config import EngineSettings, ServerSettings
 from engine.server.app import build_routes
 from engine.server.service import Host
+from engine.tests.server.live import Script, live_server
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 
@@ -33,3 +36,13 @@ def test_every_path_is_listed() -> None:
     spellings = {path.removeprefix("/v1") for path in listed} | {f"/anthropic{path}" for path in listed}
 
     assert listed <= served <= listed | spellings
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"```python\n(.*?)```", DOCUMENT, re.S), ids=["openai", "anthropic"]
+)
+def test_the_programs_to_copy_run(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with live_server(Script("Hm.</think>Hello back.")) as live:
+        exec(compile(block.replace("http://127.0.0.1:8000", live.base_url), "serving.md", "exec"), {})
+
+    assert "Hello back." == capsys.readouterr().out.removeprefix("Hm.")
