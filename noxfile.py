@@ -108,7 +108,7 @@ def imports(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["desk"], default=False)
 def judge(session: nox.Session) -> None:
-    """Judge a recorded run again, without a server (-- RUN)."""
+    """Judge a recorded run again, or the parts of one as a whole, without a server (-- RUN [RUN2 ...])."""
     inside(session, "desk", "-m", "gates", "judge", *session.posargs)
 
 

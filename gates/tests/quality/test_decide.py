@@ -104,6 +104,20 @@ def test_more_changes_than_noise_explains_are_named_also_when_they_cancel_out() 
     assert "changed side" not in judged([*RIGHT, *side(answers(100), repeat=1)], RIGHT).reason
 
 
+def test_over_many_sets_chance_explains_more_changes() -> None:
+    """8 of 400 against 0 of 200: p 0.04 alone, which says nothing when twelve sets are looked at."""
+    sets = [f"set{number}" for number in range(12)]
+    now = [r for name in sets for r in side(answers(N, wrong=range(8)), set=name)]
+    repeats = [replace(r, repeat=1) for r in now if int(r.item.partition("/")[2]) >= N // 2]
+    kept = [r for name in sets for r in side(answers(N), set=name)]
+    plans = [Plan(name, "fast", N, 0.5) for name in sets]
+    many = decide.judge(compare.comparisons(plans, [*now, *repeats], kept), looks=1)
+    (one,) = decide.judge(compare.comparisons(plans[:1], [*now, *repeats], kept), looks=1)
+
+    assert "changed side" in one.reason
+    assert not any("changed side" in verdict.reason for verdict in many)
+
+
 @pytest.mark.parametrize(
     ("asked", "lost_items", "decision"),
     [
