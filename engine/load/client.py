@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from engine.errors import EngineError
 
+DEADLINE_S = 120.0  # for one answer
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -71,6 +73,14 @@ async def fetch(address: Address, path: str) -> str:
 async def stream(address: Address, body: dict[str, Any], *, leave_after: int | None = None) -> Reply:
     """One streamed chat answer; the connection is closed once `leave_after` ids came."""
     reply = Reply()
+    try:
+        await asyncio.wait_for(_stream(address, body, reply, leave_after), DEADLINE_S)
+    except TimeoutError:
+        reply.error = f"no end within {DEADLINE_S:g} s"
+    return reply
+
+
+async def _stream(address: Address, body: dict[str, Any], reply: Reply, leave_after: int | None) -> None:
     content = json.dumps({**body, "stream": True, "return_token_ids": True}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: load\r\nContent-Length: {len(content)}\r\n\r\n"
     reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -79,11 +89,11 @@ async def stream(address: Address, body: dict[str, Any], *, leave_after: int | N
         writer.write(head.encode() + content)
         if leave_after == 0:
             reply.left = True
-            return reply
+            return
         reply.status = int((await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1])
         if reply.status != 200:
             reply.error = (await reader.read(2000)).decode(errors="replace")
-            return reply
+            return
         async for event in _events(reader):
             _take(event, reply, time.perf_counter() - began)
             if leave_after is not None and len(reply.ids) >= leave_after:
@@ -95,7 +105,6 @@ async def stream(address: Address, body: dict[str, Any], *, leave_after: int | N
         reply.error = type(error).__name__
     finally:
         writer.close()
-    return reply
 
 
 def _take(event: str, reply: Reply, now: float) -> None:

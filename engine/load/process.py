@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from engine.errors import EngineError
 from engine.load.client import Address
@@ -27,20 +30,24 @@ class Server:
 def own_server(model: Path) -> Iterator[Server]:
     """A server on a free port, with one thread for the model."""
     words = ["serve", str(model), "--port", "0", "--threads", "1", "--max-sequences", "16"]
-    process = subprocess.Popen([sys.executable, "-m", "engine", *words], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        said = ""
-        for line in process.stderr:
-            said += line
-            if found := re.search(r"at http://(\S+):(\d+)/v1", line):
-                break
-        else:
-            raise EngineError(f"the server did not start: {said.strip()}")
-        yield Server(Address(found[1], int(found[2])), process.pid)
-    finally:
-        process.terminate()
-        process.communicate()
+    with tempfile.TemporaryFile("w+") as log:  # a pipe nobody reads would stop the server when full
+        process = subprocess.Popen([sys.executable, "-m", "engine", *words], stderr=log)
+        try:
+            yield Server(_address(process, log), process.pid)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: IO[str]) -> Address:
+    """Where it says that it listens; EngineError when it ends before."""
+    while process.poll() is None:
+        log.seek(0)
+        if found := re.search(r"at http://(\S+):(\d+)/v1", log.read()):
+            return Address(found[1], int(found[2]))
+        time.sleep(0.05)
+    log.seek(0)
+    raise EngineError(f"the server did not start: {log.read().strip()}")
 
 
 def memory_mib(pid: int) -> float | None:
