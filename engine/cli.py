@@ -133,7 +133,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=int, default=32, metavar="N", help="tokens to decode; default: 32")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     card = parser.add_argument_group("on an accelerator, a synthetic model of full size")
-    card.add_argument("--synthetic", metavar="NAME", help="v4-flash or v4-pro: random weights of that shape")
+    card.add_argument("--synthetic", metavar="NAME", help="a published shape with random weights: v4-flash")
     card.add_argument("--layers", type=int, metavar="N", help="only the first N layers; default: all")
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
     card.add_argument("--prefill", default="8192,131072", help="prompts in tokens; default: 8192,131072")
@@ -240,15 +240,23 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _bench_card(options: argparse.Namespace) -> int:
-    from engine.bench import parse_depths
-    from engine.device.bench import Plan, measure
+    from engine.bench import MAX_DEPTH, parse_depths
 
+    try:
+        from engine.device.bench import Plan, measure
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            f"the device path needs the package {error.name!r}, which is not installed; "
+            "bring it with the extra `device`: pip install -c constraints.txt -e '.[device]'"
+        ) from None
+    if options.out and (options.out.is_dir() or not options.out.parent.is_dir()):
+        raise SettingError(f"--out is {str(options.out)!r}; allowed is a file in a folder that exists")
     plan = Plan(
         model=options.synthetic,
         layers=options.layers,
         depths=parse_depths(options.depths or "2048,32768,131072"),
-        rows=parse_depths(options.rows),
-        prefill=parse_depths(options.prefill),
+        rows=_numbers(options.rows, "--rows"),
+        prefill=_numbers(options.prefill, "--prefill", MAX_DEPTH),
         steps=options.decode,
     )
     report = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
@@ -281,9 +289,9 @@ def _load(options: argparse.Namespace) -> int:
     return 1 if found["wrong"] else 0
 
 
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers from 1, separated by commas."""
+def _numbers(text: str, option: str, most: int = MAX_AT_ONCE) -> tuple[int, ...]:
+    """Whole numbers from 1 to `most`, separated by commas; none of an empty text."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() and 0 < int(part) <= MAX_AT_ONCE for part in parts):
-        raise SettingError(f"{option} is {text!r}; allowed are numbers from 1 to {MAX_AT_ONCE}, as in 1,16")
+    if not all(part.isdecimal() and 0 < int(part) <= most for part in parts):
+        raise SettingError(f"{option} is {text!r}; allowed are numbers from 1 to {most}, as in 1,16")
     return tuple(map(int, parts))

@@ -17,7 +17,7 @@ import triton
 from torch import Tensor
 
 from engine.device.cache import DeviceCache
-from engine.device.decode import DecodeStep, Products
+from engine.device.decode import MOST_ROWS, DecodeStep, Products, check_shape
 from engine.device.prefill import Prefill
 from engine.device.synthetic import Synthetic, shortened
 from engine.device.weights import DeviceWeights
@@ -31,27 +31,53 @@ from engine.model.published import SPECS
 from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
+ROWS_DEPTH = 2048  # tokens before a step of several rows
+SHORT_PAGES = 32  # pages of every sequence but the first: 4,096 tokens, again and again where it is longer
 CHUNK = 4096  # tokens of a prefill chunk
-MOST_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure: a published shape, all layers or the first ones, and steps of several sizes."""
+    """What to measure: a published shape, all layers or the first ones, and steps of several sizes.
+
+    `depths` are tokens before a step of one row, `rows` the sizes of steps after `ROWS_DEPTH` tokens, `steps`
+    how many of each are timed, `prefill` prompts in tokens, each a multiple of `CHUNK`.
+    """
 
     model: str
     layers: int | None
     depths: Sequence[int]
     rows: Sequence[int]
     steps: int
-    prefill: Sequence[int] = ()  # tokens of prompts, each a multiple of CHUNK
-    slots: int = 16
+    prefill: Sequence[int] = ()
+
+    @property
+    def slots(self) -> int:
+        """Sequences that are live at a time: a step of many rows has one a row."""
+        return max((1, *self.rows))
+
+    @property
+    def longest(self) -> int:
+        """Tokens that the longest sequence reaches."""
+        started = max(ROWS_DEPTH, 2 * CHUNK, *self.depths, *self.prefill)
+        return started + 2 * self.steps + 256
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model with what a step of it needs, and who hears of each figure."""
+
+    weights: DeviceWeights
+    cache: DeviceCache
+    products: Products
+    say: Callable[[str], None]
 
 
 def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """The report of a plan on the current device; `say` gets a line for each thing done.
 
-    SettingError for a shape that is not published, EngineError where there is no accelerator.
+    SettingError for a plan that cannot be measured, ModelFileError for a shape that the kernels do not take,
+    EngineError where there is no accelerator.
     """
     spec = _spec(plan)
     if not torch.cuda.is_available():
@@ -67,8 +93,11 @@ def _spec(plan: Plan) -> ModelSpec:
     spec = SPECS[plan.model]
     if plan.layers is not None and not 1 <= plan.layers <= spec.n_layer:
         raise SettingError(f"--layers is {plan.layers}; allowed is 1 to {spec.n_layer}")
-    if max(plan.rows) > MOST_ROWS:
+    if any(rows > MOST_ROWS for rows in plan.rows):
         raise SettingError(f"--rows has {max(plan.rows)}; a step has at most {MOST_ROWS} rows")
+    if plan.steps < 1:
+        raise SettingError(f"--decode is {plan.steps}; at least 1 step is timed")
+    check_shape(spec)
     if any(tokens % CHUNK for tokens in plan.prefill):
         raise SettingError(f"--prefill is {list(plan.prefill)}; prompts are whole chunks of {CHUNK} tokens")
     return shortened(spec, plan.layers or spec.n_layer)
@@ -86,17 +115,18 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     products = CudaProducts(device)
     report["bandwidth"] = bandwidth(device)
     say(f"bandwidth {report['bandwidth']}")
-    most = _pages(max(*plan.depths, *plan.prefill, 2 * CHUNK) + 2 * plan.steps + 256)
-    empty = DeviceCache.empty(spec, device, slots=plan.slots, pages=most + plan.slots * 32, most=most)
-    cache = filled(empty, spec)
-    report["decode"] = [_decode(weights, cache, products, depth, 1, plan.steps, say) for depth in plan.depths]
+    most = _pages(plan.longest)
+    pages = most + plan.slots * SHORT_PAGES
+    cache = filled(DeviceCache.empty(spec, device, slots=plan.slots, pages=pages, most=most), spec)
+    model = Loaded(weights, cache, products, say)
+    report["decode"] = [_decode(model, depth, 1, plan.steps) for depth in plan.depths]
     report["products"] = {str(rows): table(weights, products, rows) for rows in (1, 16)}
     say(
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
-    report["rows"] = [_decode(weights, cache, products, 2048, rows, plan.steps, say) for rows in plan.rows]
-    report["prefill"] = [_prefill(weights, cache, tokens, say) for tokens in plan.prefill]
-    del cache, empty
+    report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
+    report["prefill"] = [_prefill(model, tokens) for tokens in plan.prefill]
+    del cache, model
     report["capacity"] = capacity(spec, device, say)
     return report
 
@@ -130,7 +160,7 @@ def _pools(cache: DeviceCache) -> list[Tensor]:
 
 
 def bandwidth(device: torch.device) -> dict[str, float]:
-    """Bytes a second, in TB/s, of a copy (read and written) and of a plain read of 4 GiB."""
+    """Rates, in TB/s, of a copy (read and written) and of a plain read of 4 GiB."""
     source = torch.zeros(2**32, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seen = torch.zeros(1, dtype=torch.int32, device=device)
@@ -140,7 +170,7 @@ def bandwidth(device: torch.device) -> dict[str, float]:
     return {"copy_tb_s": round(2 * 2**32 / copy_s / 1e12, 3), "read_tb_s": round(2**32 / read_s / 1e12, 3)}
 
 
-def filled(cache: DeviceCache, spec: Any, seed: int = 1) -> DeviceCache:
+def filled(cache: DeviceCache, spec: ModelSpec, seed: int = 1) -> DeviceCache:
     """Valid random rows everywhere, and every sequence's pages its own; the first sequence gets the most."""
     device = cache.table.device
     random = torch.Generator(device).manual_seed(seed)
@@ -155,7 +185,7 @@ def filled(cache: DeviceCache, spec: Any, seed: int = 1) -> DeviceCache:
     own = cache.table.shape[1]
     cache.table[0] = torch.arange(own)
     for slot in range(1, cache.table.shape[0]):
-        cache.table[slot] = torch.arange(own) % 32 + own + (slot - 1) * 32
+        cache.table[slot] = torch.arange(own) % SHORT_PAGES + own + (slot - 1) * SHORT_PAGES
     cache.table.clamp_(max=cache.pages - 1)
     return cache
 
@@ -164,7 +194,7 @@ def _fill_rows(rows: Tensor, layout: KvLayout, random: torch.Generator) -> None:
     for start in range(0, len(rows), 1 << 20):
         part = rows[start : start + (1 << 20)]
         part.random_(0, 256, generator=random)
-        part[:, : layout.nope] &= 0xB7  # no number above 28, none that is not one
+        part[:, : layout.nope] &= 0xB7  # exponents of 6 at most: magnitudes below 1, and never NaN
         part[:, layout.nope : layout.tail_at] = 125
         tail = torch.randn(len(part), layout.rope, generator=random, device=rows.device).bfloat16()
         part[:, layout.tail_at :] = tail.view(torch.uint8)
@@ -174,19 +204,11 @@ def _pages(tokens: int) -> int:
     return -(-tokens // PAGE_TOKENS)
 
 
-def _decode(
-    weights: DeviceWeights,
-    cache: DeviceCache,
-    products: Products,
-    depth: int,
-    rows: int,
-    steps: int,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
+def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
     """Time of captured steps of `rows` rows at `depth`: one stream of several rows, or several streams, is
     the same work."""
-    step = DecodeStep(weights, cache, products, rows)
-    step.tokens.random_(0, weights.spec.vocab)
+    step = DecodeStep(model.weights, model.cache, model.products, rows)
+    step.tokens.random_(0, model.weights.spec.vocab)
     step.slots.copy_(torch.arange(rows) if rows > 8 else torch.zeros(rows))
     start = torch.full((rows,), depth, dtype=torch.int32) if rows > 8 else depth + torch.arange(rows)
     step.positions.copy_(start)
@@ -201,7 +223,7 @@ def _decode(
     middle = statistics.median(seconds)
     finite = bool(torch.isfinite(step.run()).all())
     rate = rows / middle
-    say(
+    model.say(
         f"depth {depth}, {rows} rows: {middle * 1e3:.3f} ms a step, {rate:.1f} tok/s, "
         f"finite {finite}, captured in {capture_s:.1f} s"
     )
@@ -210,17 +232,15 @@ def _decode(
         "rows": rows,
         "ms": round(middle * 1e3, 4),
         "ms_p90": round(sorted(seconds)[int(len(seconds) * 0.9)] * 1e3, 4),
-        "tok_s": round(rows / middle, 1),
+        "tok_s": round(rate, 1),
         "finite": finite,
         "kernels": kernels(step.run),
     }
 
 
-def _prefill(
-    weights: DeviceWeights, cache: DeviceCache, tokens: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _prefill(model: Loaded, tokens: int) -> dict[str, Any]:
     """Time of a whole prompt of one sequence in chunks, after two chunks that compile what they need."""
-    prefill = Prefill(weights, cache)
+    weights, prefill = model.weights, Prefill(model.weights, model.cache)
     random = torch.Generator(weights.device).manual_seed(tokens)
     ids = torch.empty(max(tokens, 2 * CHUNK), dtype=torch.int32, device=weights.device)
     ids.random_(0, weights.spec.vocab, generator=random)
@@ -229,7 +249,7 @@ def _prefill(
         prefill.run(0, part, start)
     seconds = [clock_once(partial(prefill.run, 0, part, start)) for start, part in parts[: tokens // CHUNK]]
     rate = tokens / sum(seconds)
-    say(f"prefill of {tokens}: {rate:.0f} tok/s, last chunk {seconds[-1] * 1e3:.1f} ms")
+    model.say(f"prefill of {tokens}: {rate:.0f} tok/s, last chunk {seconds[-1] * 1e3:.1f} ms")
     last, part = parts[tokens // CHUNK - 1]
     return {
         "tokens": tokens,

@@ -16,12 +16,41 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache, LayerCache, StreamCache
 from engine.device.weights import CompressorWeights, DeviceWeights, Layer
-from engine.kernels.layouts import IQ2, Q2, Q8, TILE, Half
+from engine.errors import EngineError, ModelFileError
+from engine.kernels.layouts import IQ2, Q2, Q8, SUPER, TILE, Half
 from engine.kernels.ref import rope
 from engine.kernels.ref.packed import Choice, Planes, Routes
 from engine.kernels.triton import attention, heads, hyper, index, planes, project
 from engine.kernels.triton.compress import PAGE_TOKENS, compress
-from engine.kernels.triton.route import route
+from engine.kernels.triton.route import MOST_USED, route
+from engine.model.spec import SPARSE_RATIO, ModelSpec
+
+MOST_ROWS = 32  # rows of a step: what the packed products have columns for
+
+
+def check_shape(spec: ModelSpec) -> None:
+    """ModelFileError for a shape that the kernels of a step do not take, with everything that is wrong."""
+    powers = {name: getattr(spec, name) for name in ("hidden", "head_dim", "q_rank", "n_expert", "index_dim")}
+    blocks = {
+        "hidden": spec.hidden,
+        "head_dim": spec.head_dim,
+        "q_rank": spec.q_rank,
+        "expert_width": spec.expert_width,
+        "a group's heads": spec.n_head * spec.head_dim // spec.o_groups,
+        "o_groups * o_rank": spec.o_groups * spec.o_rank,
+    }
+    wrong = [f"{name} is {size}, no power of two" for name, size in powers.items() if size & (size - 1)]
+    wrong += [f"{name} is {size}, no multiple of {SUPER}" for name, size in blocks.items() if size % SUPER]
+    if spec.hc_count != hyper.STREAMS:
+        wrong.append(f"hc_count is {spec.hc_count}, not {hyper.STREAMS}")
+    if spec.n_head % attention.HEADS:
+        wrong.append(f"n_head is {spec.n_head}, no multiple of {attention.HEADS}")
+    if spec.n_expert_used > MOST_USED:
+        wrong.append(f"n_expert_used is {spec.n_expert_used}, more than {MOST_USED}")
+    if wrong:
+        raise ModelFileError(
+            f"the device kernels do not take this model: {'; '.join(wrong)}; run it on the CPU"
+        )
 
 
 class Products(Protocol):
@@ -73,7 +102,7 @@ class Buffers:
         self.queries = heads.empty(
             rows, (spec.n_head, spec.head_dim), (spec.index_heads, spec.index_dim), device
         )
-        self.choice = Choice.empty(rows, context // 4, spec.index_topk, device)
+        self.choice = Choice.empty(rows, context // SPARSE_RATIO, spec.index_topk, device)
         self.partial = attention.Partial.empty(rows, spec.n_head, spec.head_dim, device)
         self.mixed = Planes.empty((spec.o_groups, rows, width // spec.o_groups), device)
         self.left = floats(rows, spec.o_groups * spec.o_rank)
@@ -84,15 +113,22 @@ class Buffers:
         self.routes = Routes.empty(rows, spec.n_expert_used, device)
         self.inner = floats(pairs, spec.expert_width)
         self.units = Planes.empty((pairs + rows, spec.expert_width), device)
-        self.sums = torch.zeros(pairs, spec.expert_width // 256, 2, 16, dtype=torch.float16, device=device)
+        self.sums = torch.zeros(pairs, spec.expert_width // SUPER, 2, 16, dtype=torch.float16, device=device)
         self.parts = floats(pairs + rows, spec.hidden)
         self.output = floats(rows, spec.vocab)
 
 
 class DecodeStep:
-    """A step of a fixed number of rows; fill `tokens`, `positions` and `slots` [M], then `run`."""
+    """A step of a fixed number of rows; fill `tokens`, `positions` and `slots` int32 [M], then `run`.
+
+    Rows of one sequence follow each other in the order of their positions.  EngineError for a number of rows
+    that no step has, ModelFileError for a shape that the kernels do not take.
+    """
 
     def __init__(self, weights: DeviceWeights, cache: DeviceCache, products: Products, rows: int) -> None:
+        if not 1 <= rows <= MOST_ROWS:
+            raise EngineError(f"a step of {rows} rows was asked for; allowed are 1 to {MOST_ROWS}")
+        check_shape(weights.spec)
         self._weights, self._cache, self._products = weights, cache, products
         self._work = Buffers(weights, rows, cache.context)
         self.tokens, self.positions, self.slots = (
@@ -158,7 +194,7 @@ class DecodeStep:
         token."""
         at = self.positions.float()
         turns = [at.unsqueeze(1) * self._plain]
-        turns += [(at - back).unsqueeze(1) * self._scaled for back in (0, 3, self._heavy - 1)]
+        turns += [(at - back).unsqueeze(1) * self._scaled for back in (0, SPARSE_RATIO - 1, self._heavy - 1)]
         turn = torch.stack(turns, 1)
         return torch.stack((turn.cos(), turn.sin()), -1)
 

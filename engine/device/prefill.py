@@ -1,8 +1,9 @@
 """Prefill: one chunk of one sequence through all layers, leaving the cache as decode goes on from it.
 
 The host knows positions and lengths, so every launch is laid out ahead and nothing waits for the device.
-Dense products run as BF16 on expanded weights, products with float16 weights as float16, two-bit experts are
-expanded inside their kernels; residual streams, pooling and scores are float32.
+Dense products run as BF16 on expanded weights, products with float16 weights as float16 (docs/numerics.md);
+two-bit experts are expanded some at a time, or inside their kernels.  Residual streams, pooling and scores
+are float32.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache, LayerCache, StreamCache
 from engine.device.weights import CompressorWeights, DeviceWeights, Layer
+from engine.errors import EngineError
 from engine.kernels.cuda.expand import Expander
 from engine.kernels.layouts import Q8, TILE, Half
 from engine.kernels.ref import rope, rounding
@@ -95,12 +97,13 @@ class Prefill:
         """Append `tokens` at `position` to the sequence in `slot`; float32 logits [V] of the last one.
 
         Pages for all of them must be in the cache's table; `position` is the sequence's length so far.
+        EngineError for no tokens, and for more than the table has pages for.
         """
         with torch.inference_mode():
             return self.head(self.streams(slot, tokens, position))
 
     def streams(self, slot: int, tokens: Sequence[int] | Tensor, position: int) -> Tensor:
-        """The same, up to the final streams [T, n, C]."""
+        """The same, up to the final streams, float32 [T, n, C]."""
         chunk = self._chunk(slot, torch.as_tensor(tokens, dtype=torch.int32), position)
         weights, spec, device = self._weights, self._spec, self._weights.device
         streams = torch.empty(len(chunk.ids), spec.hc_count, spec.hidden, device=device)
@@ -116,7 +119,12 @@ class Prefill:
         return streams
 
     def _chunk(self, slot: int, ids: Tensor, first: int) -> Chunk:
-        device, spec = self._weights.device, self._spec
+        device, spec, room = self._weights.device, self._spec, self._cache.context
+        if not len(ids) or not 0 <= first <= room - len(ids):
+            raise EngineError(
+                f"a chunk has {len(ids)} tokens at position {first}; allowed is at least one token, "
+                f"and the last within the {room} that a sequence has pages for"
+            )
         positions = torch.arange(first, first + len(ids), device=device)
         ring = torch.where(positions >= first + len(ids) - RING, positions % RING, -1).int()
         before = (torch.arange(first - spec.window, first, device=device) % RING).int()

@@ -127,13 +127,8 @@ def _pieces(weights: DeviceWeights, products: Products, work: Buffers) -> Iterat
 
     def read_experts(stacks: Sequence[IQ2 | Q2]) -> list[Tensor]:
         """As many bytes as the experts have, in one piece: reading six places would be six launches."""
-        whole = [stack.words[: len(experts)].flatten() for stack in stacks]
-        extra = [sum(plane[: len(experts)].nbytes for plane in _planes(stack)) for stack in stacks]
-        return [
-            stack.words.flatten()[: nbytes // 4]
-            for stack, nbytes in zip(stacks, extra, strict=True)
-            if len(whole)
-        ]
+        sizes = [sum(plane[: len(experts)].nbytes for plane in _planes(stack)) for stack in stacks]
+        return [stack.words.flatten()[: size // 4] for stack, size in zip(stacks, sizes, strict=True)]
 
     ups = [
         partial(products.routed_up, work.h, layer.up, work.routes, layer.limit, work.inner)

@@ -15,6 +15,8 @@ import pytest
 
 from engine.cli import main
 
+CARD = ("bench", "--synthetic", "v4-flash")
+
 
 def test_run_prints_an_answer_and_its_rates(small_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["run", str(small_path), "-p", "Hello", "-n", "4", "--threads", "1"])
@@ -55,6 +57,14 @@ def test_inspect_answers_without_a_file(capsys: pytest.CaptureFixture[str]) -> N
         pytest.param(["chat", "--base-url", "x"], 2, "--base-url", id="base_url"),
         pytest.param(["bench", __file__, "--depths", "a"], 2, "--depths", id="depths"),
         pytest.param(["bench", __file__, "--decode", "1"], 2, "--decode", id="decode"),
+        pytest.param([*CARD[:2], "x"], 2, "v4-flash", id="synthetic"),
+        pytest.param([*CARD[:2], "v4-pro"], 1, "hidden is 7168, no power of two", id="shape_without_kernels"),
+        pytest.param([*CARD, "--layers", "44"], 2, "1 to 43", id="layers"),
+        pytest.param([*CARD, "--rows", "2,x"], 2, "--rows", id="rows"),
+        pytest.param([*CARD, "--rows", "33"], 2, "at most 32 rows", id="too_many_rows"),
+        pytest.param([*CARD, "--decode", "0"], 2, "--decode", id="no_steps"),
+        pytest.param([*CARD, "--prefill", "100"], 2, "4096", id="half_a_chunk"),
+        pytest.param([*CARD, "--out", "none/report.json"], 2, "--out", id="no_folder"),
         pytest.param(["run", __file__, "-p", "x", "-n", "0"], 2, "--max-tokens", id="max_tokens"),
     ],
 )

@@ -6,6 +6,7 @@ Goes through NVRTC and the driver by NVIDIA's own Python bindings, which torch's
 from __future__ import annotations
 
 import ctypes
+import importlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,15 +28,16 @@ class Module:
     """The kernels of one compiled source."""
 
     def __init__(self, image: bytes) -> None:
-        from cuda.bindings import driver
-
         torch.cuda.current_stream()  # makes torch's context the current one
-        self._driver = driver
-        self._module = _checked(driver.cuModuleLoadData(image))
+        self._driver = _bindings("driver")
+        self._module = _checked(self._driver.cuModuleLoadData(image))
         self._kernels: dict[str, Any] = {}
 
     def launch(self, name: str, grid: tuple[int, int], threads: int, *arguments: object) -> None:
-        """Start kernel `name`; tensors pass their address, None a null pointer, int 32 bit, float 32 bit."""
+        """Start kernel `name`; tensors pass their address, None a null pointer, int 32 bit, float 32 bit.
+
+        `grid` is blocks, `threads` those of a block.  EngineError where the driver refuses.
+        """
         kernel = self._kernels.get(name)
         if kernel is None:
             kernel = self._kernels[name] = _checked(
@@ -55,9 +57,8 @@ def load(source: str, device: int) -> Module:
 
 
 def compile_source(path: Path, architecture: str) -> bytes:
-    """Machine code of a source; EngineError carries the compiler's words."""
-    from cuda.bindings import nvrtc
-
+    """Machine code of a source for `architecture` (sm_90); EngineError carries the compiler's words."""
+    nvrtc = _bindings("nvrtc")
     program = _checked(nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), 0, None, None))
     options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -68,6 +69,17 @@ def compile_source(path: Path, architecture: str) -> bytes:
     image = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
     _checked((*nvrtc.nvrtcGetCUBIN(program, image), None))
     return image
+
+
+def _bindings(name: str) -> Any:
+    """A module of NVIDIA's bindings; EngineError says how to get them where they are not."""
+    try:
+        return importlib.import_module(f"cuda.bindings.{name}")
+    except ModuleNotFoundError:
+        raise EngineError(
+            "the CUDA kernels need the package cuda-bindings, which is not installed; "
+            "bring it with the extra `device`: pip install -c constraints.txt -e '.[device]'"
+        ) from None
 
 
 def _argument(value: object) -> tuple[Any, Any]:

@@ -61,8 +61,8 @@ class Planes:
 class Routes:
     """Experts int32 [M, K] and weights [M, K] of a step, and groups of up to four pairs of one expert each.
 
-    A pair is row K + slot.  `active` [M K] names each group's expert, `counts` its pairs, `pairs` [M K, 8]
-    which, `total` [1] is the number of groups.  `scratch` int32 [2, M K] belongs to whoever fills the rest
+    A pair is row K + slot.  `active` [M K] names each group's expert, `counts` its pairs, `pairs` [M K,
+    4] which, `total` [1] is the number of groups.  `scratch` int32 [2, M K] belongs to whoever fills the rest
     in.
     """
 

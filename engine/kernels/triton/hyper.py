@@ -20,7 +20,6 @@ from engine.kernels.triton.numbers import halves_store, split_scale, split_store
 STREAMS = 4
 CUT = 128  # columns of a program of `cross`
 BLOCK = 256  # columns of a program of `enter`: one block of the planes
-MIXES = 24  # rows of a projection: 4 to read, 4 to write, 16 to mix
 
 
 @dataclass(frozen=True, slots=True)

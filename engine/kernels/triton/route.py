@@ -13,6 +13,8 @@ from torch import Tensor
 from engine.kernels.ref.packed import Planes, Routes
 from engine.kernels.triton.numbers import split_scale, split_store
 
+MOST_USED = 8  # experts of a row
+
 
 @triton.jit
 def _choose(

@@ -19,6 +19,7 @@ from engine.kernels.triton.prefill.card import roomy
 from engine.kernels.triton.prefill.tiles import angles, narrow, turn
 
 LOG2E = 1.4426950408889634
+_LOG2E = tl.constexpr(LOG2E)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _attend(
     tl.store(out + at, narrow(turn(x, cosine, sine, block, pad)), mask=mine)
     tl.debug_barrier()
     query = tl.load(out + at, mask=mine, other=0.0).to(OPERAND)
-    peak = tl.load(sinks + head, mask=head < heads, other=0.0) * 1.4426950408889634
+    peak = tl.load(sinks + head, mask=head < heads, other=0.0) * _LOG2E
     total = tl.full((block,), 1.0, tl.float32)
     sums = tl.zeros((block, pad), tl.float32)
     count = 0

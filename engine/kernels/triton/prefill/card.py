@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-ROOMY = (9, 10)  # compute capabilities (major) with 227 KiB for a block; all other targets have 99 KiB
+ROOMY = (9, 10)  # compute capabilities (major) with 227 KiB for a block
+SMALL_BYTES = 99 * 1024  # of a block on all other targets
 
 
 def roomy(device: torch.device) -> bool:

@@ -21,8 +21,7 @@ from engine.kernels.triton.prefill.tiles import narrow
 TOKENS = 16  # of one program of `cross`
 COLUMNS = 64  # of one step
 SPAN = 256  # columns of a stream in one program
-OUTPUTS = 32  # a projection's outputs, filled up
-MOST_STREAMS = 4
+OUTPUTS = 32  # a projection's outputs, (2 + n) n for at most 4 streams, filled up
 
 
 @dataclass(frozen=True, slots=True)
