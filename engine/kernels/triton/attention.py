@@ -15,7 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
-from engine.kernels.triton.numbers import OPERAND, e4m3_decode, power, split_scale, split_store
+from engine.kernels.triton.numbers import OPERAND, e4m3_decode, narrow, power, split_scale, split_store
+from engine.kernels.triton.project import rope_pair
 
 TILE = 32  # rows of a product
 SPLITS = 20  # programs a head group: 128 + 512 rows in tiles of 32
@@ -53,7 +54,7 @@ def load_rows(line, live, nope: tl.constexpr, width: tl.constexpr, count: tl.con
     tail_at: tl.constexpr = nope + (nope // 64 + 7) // 8 * 8
     tail = (line + tail_at).to(tl.pointer_type(tl.bfloat16))
     turned = tl.load(tail[:, None] + column - nope, mask=shown & (column >= nope), other=0.0)
-    return tl.where(column < nope, tl.reshape(scaled, (count, width)).to(tl.bfloat16), turned)
+    return tl.where(column < nope, narrow(tl.reshape(scaled, (count, width))), turned)
 
 
 @triton.jit
@@ -122,8 +123,8 @@ def _attend(
         weight = tl.exp(score - safe[:, None])
         fade = tl.exp(peak - safe)
         total = total * fade + tl.sum(weight, 1)
-        first = weight.to(tl.bfloat16)
-        second = (weight - first.to(tl.float32)).to(tl.bfloat16)
+        first = narrow(weight)
+        second = narrow(weight - first.to(tl.float32))
         out = tl.dot(second.to(OPERAND), k, tl.dot(first.to(OPERAND), k, out * fade[:, None]))
         peak = top
     to = (row * splits + split) * heads + head
@@ -223,10 +224,7 @@ def _combine(
         sums + at[:, None] * width + (column ^ 1)[None, :], mask=shown & turned[None, :], other=0.0
     )
     other = tl.sum(share * mates, 0)
-    pair = tl.maximum(column - (width - rope), 0) // 2
-    cos = tl.load(angles + row * angle_stride + pair * 2, mask=turned, other=1.0)
-    sin = tl.load(angles + row * angle_stride + pair * 2 + 1, mask=turned, other=0.0)
-    out = out * cos - tl.where(column % 2 == 0, -other, other) * sin
+    out = rope_pair(out, -other, angles + row * angle_stride, width - rope, column)  # the way back
     group = (head // group_heads).to(tl.int64)
     inside = (head % group_heads) * width
     line = (group * rows + row) * (group_heads * width)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.triton.numbers import ceil_log2, fp4_double, fp4_encode, power
+from engine.kernels.triton.numbers import fp4_double, fp4_encode, fp4_exponent, narrow, power
 from engine.kernels.triton.project import rope_pair
 
 
@@ -33,9 +33,9 @@ def _head(base, angles, to, low, width: tl.constexpr, rope: tl.constexpr, rms_ep
     x = tl.load(base + at)
     root = 1.0 / tl.sqrt(tl.sum(x * x, 0) / width + rms_eps)
     x = rope_pair(x * root, tl.load(base + (at ^ 1)) * root, angles, width - rope, at) * (width**-0.5)
-    high = x.to(tl.bfloat16)
+    high = narrow(x)
     tl.store(to + at, high)
-    tl.store(low + at, (x - high.to(tl.float32)).to(tl.bfloat16))
+    tl.store(low + at, narrow(x - high.to(tl.float32)))
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def spread_fp4(x, spread, width: tl.constexpr):
     bits = bits ^ (bits >> 1)
     x = tl.sum(tl.where((bits & 1) != 0, -x[None, :], x[None, :]), 1) * spread
     grid = tl.reshape(x, (width // 32, 32))
-    exponent = ceil_log2(tl.maximum(tl.max(tl.abs(grid), 1), 7.052966104933725e-38) / 6.0)  # 6 * 2^-126
+    exponent = fp4_exponent(tl.max(tl.abs(grid), 1))
     return fp4_encode(grid * power(-exponent)[:, None]), exponent
 
 

@@ -1,4 +1,4 @@
-"""Number formats inside Triton kernels: E4M3, FP4 (E2M1) and the split integers of the packed products.
+"""Number formats inside Triton kernels: E4M3, FP4 (E2M1), BF16 and the split integers of the packed products.
 
 Written with integer arithmetic alone, so that every card and the interpreter give the same bits
 (docs/numerics.md).  Values that are already representable keep their bits.
@@ -12,6 +12,16 @@ import triton.language as tl
 # Operands of BF16 products.  The interpreter multiplies no BF16; the same values in float32 give it the same
 # sums.
 OPERAND = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def narrow(x):
+    """BF16 of float32, nearest, ties to even; the interpreter's own conversion would cut the bits off."""
+    if INTERPRETED:
+        bits = x.to(tl.int32, bitcast=True)
+        x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
+    return x.to(tl.bfloat16)
 
 
 @triton.jit
@@ -28,10 +38,20 @@ def power(exponent):
 
 
 @triton.jit
-def ceil_log2(x):
-    """Smallest int32 e with x <= 2^e, for positive normal x."""
-    bits = x.to(tl.int32, bitcast=True)
-    return (bits >> 23) - 127 + tl.where((bits & 0x7FFFFF) != 0, 1, 0)
+def e4m3_exponent(peak):
+    """Smallest int32 k with 448 * 2^k >= peak, at least that of 1e-4; 448 is 1.75 * 2^8.
+
+    From the bits and not from a quotient: a card's quick division may miss an exact power of two.
+    """
+    bits = tl.maximum(peak, 1e-4).to(tl.int32, bitcast=True)
+    return (bits >> 23) - 135 + ((bits & 0x7FFFFF) > 0x600000).to(tl.int32)
+
+
+@triton.jit
+def fp4_exponent(peak):
+    """Smallest int32 k with 6 * 2^k >= peak, at least -126; 6 is 1.5 * 2^2."""
+    bits = tl.maximum(peak, 7.052966104933725e-38).to(tl.int32, bitcast=True)  # 6 * 2^-126
+    return (bits >> 23) - 129 + ((bits & 0x7FFFFF) > 0x400000).to(tl.int32)
 
 
 @triton.jit

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
 from engine.kernels.triton.numbers import (
-    ceil_log2,
     e4m3_encode,
+    e4m3_exponent,
     halves_store,
+    narrow,
     power,
     split_scale,
     split_store,
@@ -38,8 +39,7 @@ def store_row(row, to, nope: tl.constexpr, width: tl.constexpr):
     """Pack `row` [1, width] at the uint8 address `to`: E4M3 codes with a scale each 64, BF16 tail."""
     blocks: tl.constexpr = width // 64
     grid = tl.reshape(row, (blocks, 64))
-    peak = tl.maximum(tl.max(tl.abs(grid), 1), 1e-4)
-    exponent = ceil_log2(peak / 448.0)
+    exponent = e4m3_exponent(tl.max(tl.abs(grid), 1))
     inverse = power(-exponent)
     column = tl.arange(0, blocks)[:, None] * 64 + tl.arange(0, 64)[None, :]
     codes = e4m3_encode(tl.minimum(tl.maximum(grid * inverse[:, None], -448.0), 448.0))
@@ -48,7 +48,7 @@ def store_row(row, to, nope: tl.constexpr, width: tl.constexpr):
     tl.store(to + nope + block, (exponent + 127).to(tl.uint8), mask=block < nope // 64)
     tail_at: tl.constexpr = nope + (nope // 64 + 7) // 8 * 8
     tail = (to + tail_at).to(tl.pointer_type(tl.bfloat16))
-    tl.store(tail + column - nope, grid.to(tl.bfloat16), mask=column >= nope)
+    tl.store(tail + column - nope, narrow(grid), mask=column >= nope)
 
 
 @triton.jit

@@ -10,10 +10,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.ref.moe import WEIGHT_FLOOR
 from engine.kernels.ref.packed import Planes, Routes
 from engine.kernels.triton.numbers import split_scale, split_store
 
 MOST_USED = 8  # experts of a row
+FLOOR = tl.constexpr(WEIGHT_FLOOR)
+
+
+@triton.jit
+def router_score(logits):
+    """sqrt(softplus(x))."""
+    soft = tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits)))
+    return tl.sqrt(tl.where(logits > 20.0, logits, soft))
 
 
 @triton.jit
@@ -37,9 +46,7 @@ def _choose(
     live = row < rows
     expert = tl.arange(0, count)[None, :]
     logit = tl.load(logits + row[:, None] * logit_stride + expert, mask=live[:, None], other=0.0)
-    score = tl.sqrt(
-        tl.where(logit > 20.0, logit, tl.maximum(logit, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logit))))
-    )
+    score = router_score(logit)
     rank = score
     if not HASHED:
         rank = score + tl.load(bias + expert)
@@ -69,7 +76,7 @@ def _choose(
     place = tl.sum(lower.to(tl.int32), 2)
     tl.debug_barrier()
     tl.store(experts + row[:, None] * used + place, ids, mask=inside)
-    share = mine / tl.maximum(sum, 6.103515625e-05)[:, None] * scale
+    share = mine / tl.maximum(sum, FLOOR)[:, None] * scale
     tl.store(weights + row[:, None] * used + place, share, mask=inside)
     tl.debug_barrier()
 

@@ -25,14 +25,14 @@ def test_experts_and_their_groups_are_those_of_the_twin(rows: int, experts: int,
     groups = [
         (int(out.active[at]), out.pairs[at, : int(out.counts[at])].tolist()) for at in range(int(out.total))
     ]
+    gate, up = gates.chunk(2, -1)
+    shared = moe.glu(gate, up, LIMIT)
 
     assert torch.equal(chosen.int(), out.experts)
     torch.testing.assert_close(out.weights, moe.weights(score, chosen, SCALE))
     assert all(1 <= len(pairs) <= PAIRS for _, pairs in groups)
     assert all(out.experts.flatten()[pair] == expert for expert, pairs in groups for pair in pairs)
     assert sorted(pair for _, pairs in groups for pair in pairs) == list(range(rows * used))
-    gate, up = gates.chunk(2, -1)
-    shared = moe.glu(gate, up, LIMIT)
     torch.testing.assert_close(
         units.integers()[rows * used :], shared, rtol=0.0, atol=3e-4
     )  # 16 bits of values around 9

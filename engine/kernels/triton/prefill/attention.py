@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.triton.numbers import OPERAND
+from engine.kernels.triton.numbers import OPERAND, narrow
 from engine.kernels.triton.prefill.card import roomy
-from engine.kernels.triton.prefill.tiles import angles, narrow, turn
+from engine.kernels.triton.prefill.tiles import angles, turn
 
 LOG2E = 1.4426950408889634
 _LOG2E = tl.constexpr(LOG2E)

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.layouts import Q8, Half
-from engine.kernels.triton.prefill.tiles import narrow
+from engine.kernels.triton.numbers import narrow
 
 
 @triton.jit

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from engine.gguf.quants import iq2_codewords
 from engine.kernels.layouts import IQ2, Q2
+from engine.kernels.triton.numbers import narrow
 from engine.kernels.triton.prefill.card import roomy
-from engine.kernels.triton.prefill.tiles import narrow
+from engine.kernels.triton.route import FLOOR, router_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,6 @@ class Groups:
 
 
 @triton.jit
-def _score(logits):
-    """sqrt(softplus(x))."""
-    soft = tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits)))
-    return tl.sqrt(tl.where(logits > 20.0, logits, soft))
-
-
-@triton.jit
 def _route(
     logits, bias, table, ids, experts, weights, tokens, scale: tl.constexpr,
     count: tl.constexpr, k: tl.constexpr, hashed: tl.constexpr, pad: tl.constexpr,
@@ -73,7 +67,7 @@ def _route(
     live = line < tokens
     expert = tl.arange(0, pad)
     inside = live[:, None] & (expert < count)[None, :]
-    score = _score(tl.load(logits + line[:, None] * count + expert[None, :], mask=inside, other=0.0))
+    score = router_score(tl.load(logits + line[:, None] * count + expert[None, :], mask=inside, other=0.0))
     taken = tl.zeros((lines, pad), tl.int32)
     if hashed:
         row = table + tl.load(ids + line, mask=live, other=0).to(tl.int64) * k
@@ -91,7 +85,7 @@ def _route(
     place = line[:, None] * k + tl.cumsum(taken, 1) - 1
     mask = live[:, None] & (taken > 0)
     tl.store(experts + place, expert[None, :] + tl.zeros((lines, pad), tl.int32), mask=mask)
-    weight = score / tl.maximum(total, 6.103515625e-05)[:, None] * scale  # floor 2^-14
+    weight = score / tl.maximum(total, FLOOR)[:, None] * scale
     tl.store(weights + place, weight, mask=mask)
 
 
@@ -169,6 +163,23 @@ def _columns(octets, lines: tl.constexpr):
 
 
 @triton.jit
+def _both(program, inner: tl.constexpr, lines: tl.constexpr):
+    """Matrix rows [lines] of a program: half of them gate rows, then the up rows of the same units."""
+    half: tl.constexpr = lines // 2
+    line = tl.arange(0, lines)
+    return line // half * inner + program * half + line % half
+
+
+@triton.jit
+def _units(sums, weight, limit: tl.constexpr, lines: tl.constexpr, height: tl.constexpr):
+    """Weighted gated units [height, lines / 2] of sums [height, lines] in the order of `_both`, 64 times."""
+    gate, up = tl.split(tl.permute(tl.reshape(sums, (height, 2, lines // 2)), (0, 2, 1)))
+    gate = tl.minimum(gate * 0.015625, limit)
+    up = tl.minimum(tl.maximum(up * 0.015625, -limit), limit)
+    return gate * tl.sigmoid(gate) * up * weight[:, None]
+
+
+@triton.jit
 def _enter(
     x, order, slot_weights, words, scales, table,
     experts, starts, stops, out, limit: tl.constexpr, k: tl.constexpr,
@@ -184,10 +195,7 @@ def _enter(
         live = place < stop
         slot = tl.load(order + place, mask=live, other=0)
         row = (slot // k).to(tl.int64)
-        line = tl.arange(0, lines)
-        line = (
-            line // half * inner + tl.program_id(0) * half + line % half
-        )  # gate rows, then the same up rows
+        line = _both(tl.program_id(0), inner, lines)
         first = expert * (2 * inner) + line
         first = first // 16 * (blocks * 16) + first % 16  # 16 rows of a block lie together
         column = tl.arange(0, 128)
@@ -196,11 +204,8 @@ def _enter(
             rows = tl.load(x + row[:, None] * hidden + step * 128 + column[None, :])
             at = first + step // 2 * 16
             sums = tl.dot(rows, _iq2(words + at * 16, scales + at, step % 2, table, lines), sums)
-        gate, up = tl.split(tl.permute(tl.reshape(sums, (height, 2, half)), (0, 2, 1)))
-        gate = tl.minimum(gate * 0.015625, limit)
-        up = tl.minimum(tl.maximum(up * 0.015625, -limit), limit)
         weight = tl.load(slot_weights + slot, mask=live, other=0.0)
-        result = gate * tl.sigmoid(gate) * up * weight[:, None]
+        result = _units(sums, weight, limit, lines, height)
         to = tl.program_id(0) * half + tl.arange(0, half)
         tl.store(
             out + place.to(tl.int64)[:, None] * inner + to[None, :], result.to(tl.float16), mask=live[:, None]
@@ -238,21 +243,15 @@ def _enter_expanded(
         live = place < stop
         slot = tl.load(order + place, mask=live, other=0)
         row = (slot // k).to(tl.int64)
-        line = tl.arange(0, lines)
-        line = (
-            line // half * inner + tl.program_id(0) * half + line % half
-        )  # gate rows, then the same up rows
+        line = _both(tl.program_id(0), inner, lines)
         column = tl.arange(0, depth)
         at_x = x + row[:, None] * hidden + column[None, :]
         at_w = weights + (expert.to(tl.int64) * 2 * inner + line)[None, :] * hidden + column[:, None]
         sums = tl.zeros((height, lines), tl.float32)
         for step in range(hidden // depth):
             sums = tl.dot(tl.load(at_x + step * depth), tl.load(at_w + step * depth), sums)
-        gate, up = tl.split(tl.permute(tl.reshape(sums, (height, 2, half)), (0, 2, 1)))
-        gate = tl.minimum(gate * 0.015625, limit)
-        up = tl.minimum(tl.maximum(up * 0.015625, -limit), limit)
         weight = tl.load(slot_weights + slot, mask=live, other=0.0)
-        result = gate * tl.sigmoid(gate) * up * weight[:, None]
+        result = _units(sums, weight, limit, lines, height)
         to = tl.program_id(0) * half + tl.arange(0, half)
         at_out = out + place.to(tl.int64)[:, None] * inner + to[None, :]
         tl.store(at_out, result.to(tl.float16), mask=live[:, None])

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.triton.hyper import Site
-from engine.kernels.triton.prefill.tiles import narrow
+from engine.kernels.triton.numbers import narrow
 
 TOKENS = 16  # of one program of `cross`
 COLUMNS = 64  # of one step

@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.rows import IndexLayout
-from engine.kernels.triton.numbers import OPERAND, fp4_double, fp4_encode, power
+from engine.kernels.triton.numbers import OPERAND, fp4_double, fp4_encode, fp4_exponent, narrow, power
 from engine.kernels.triton.prefill.rows import Finish
-from engine.kernels.triton.prefill.tiles import angles, narrow, turn
+from engine.kernels.triton.prefill.tiles import angles, turn
 
 LINES = 32  # rows of one program that rounds
 KEY_TILE = 128  # index rows and tokens of one program that scores
@@ -36,13 +36,6 @@ class Causal:
     def rows(self, tokens: int) -> int:
         """Rows that the last of `tokens` tokens sees."""
         return (self.first + tokens) // self.ratio
-
-
-@triton.jit
-def _exponent(peak):
-    """Smallest k with 6 * 2^k >= peak; 6 is 1.5 * 2^2."""
-    bits = tl.maximum(peak, 7.052966104933725e-38).to(tl.int32, bitcast=True)  # 6 * 2^-126
-    return (bits >> 23) - 129 + ((bits & 0x7FFFFF) > 0x400000).to(tl.int32)
 
 
 @triton.jit
@@ -69,7 +62,7 @@ def _spread(
     y = tl.dot(middle.to(OPERAND), matrix, tl.dot(low.to(OPERAND), matrix))
     y = tl.dot(high.to(OPERAND), matrix, y) * spread
     blocks = tl.reshape(y, (lines, width // 32, 32))
-    exponent = _exponent(tl.max(tl.abs(blocks), 2))
+    exponent = fp4_exponent(tl.max(tl.abs(blocks), 2))
     codes = fp4_encode(blocks * power(-exponent)[:, :, None])
     if packs:
         low, high = tl.split(tl.reshape(codes, (lines, width // 2, 2)))

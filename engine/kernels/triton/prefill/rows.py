@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.rows import KvLayout
-from engine.kernels.triton.numbers import e4m3_decode, e4m3_encode, power
-from engine.kernels.triton.prefill.tiles import angles, narrow, turn
+from engine.kernels.triton.numbers import e4m3_decode, e4m3_encode, e4m3_exponent, narrow, power
+from engine.kernels.triton.prefill.tiles import angles, turn
 
 LINES = 4  # rows of one program
 
@@ -28,13 +28,6 @@ class Finish:
     eps: float
     cos: Tensor
     sin: Tensor
-
-
-@triton.jit
-def _exponent(peak):
-    """Smallest k with 448 * 2^k >= peak; 448 is 1.75 * 2^8."""
-    bits = tl.maximum(peak, 1e-4).to(tl.int32, bitcast=True)
-    return (bits >> 23) - 135 + ((bits & 0x7FFFFF) > 0x600000).to(tl.int32)
 
 
 @triton.jit
@@ -56,7 +49,7 @@ def _finish(
         y, angles(cos, safe, pair, nope, rope, 1.0), angles(sin, safe, pair, nope, rope, 0.0), lines, pad
     )
     blocks = tl.reshape(y, (lines, pad // 64, 64))
-    exponent = _exponent(tl.max(tl.abs(blocks), 2))
+    exponent = e4m3_exponent(tl.max(tl.abs(blocks), 2))
     codes = e4m3_encode(blocks * power(-exponent)[:, :, None])
     rounded = tl.reshape(e4m3_decode(codes) * power(exponent)[:, :, None], (lines, pad))
     result = narrow(tl.where((column < nope)[None, :], rounded, y))

@@ -1,20 +1,9 @@
-"""What chunk kernels share inside a tile: angles from a chunk's tables, rotation, rounding to BF16."""
+"""What chunk kernels share inside a tile: angles from a chunk's tables, and rotation."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-
-
-@triton.jit
-def narrow(x):
-    """BF16 of float32, nearest, ties to even; the interpreter's own conversion would cut the bits off."""
-    if INTERPRETED:
-        bits = x.to(tl.int32, bitcast=True)
-        x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
-    return x.to(tl.bfloat16)
 
 
 @triton.jit

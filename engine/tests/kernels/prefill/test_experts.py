@@ -96,6 +96,22 @@ def test_routed_experts_compute_what_the_twin_computes(case: Case) -> None:
     check_products(case)
 
 
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_experts_expanded_beforehand_give_the_same_units(case: Case) -> None:
+    random, e = Random(14), case.experts
+    up = layouts.split_iq2(random.blocks((e, 2 * case.inner, case.hidden // 256), 66, {0: 0.001}))
+    h = random.normal(case.tokens, case.hidden).half()
+    choice = experts.route(random.normal(case.tokens, e), case.used, 1.5, bias=random.normal(e))
+    groups = experts.group(choice, e)
+    wanted = experts.enter(h, choice, groups, up, experts.codebook(DEVICE), 10.0)
+    found, weights = torch.full_like(wanted, torch.nan), (64 * layouts.decode_iq2(up)).half()
+    for first in range(0, e, 3):
+        part = weights[first : first + 3].contiguous()
+        experts.enter_expanded(h, choice, groups, part, first, 10.0, found)
+
+    assert worst(found, wanted) < 2e-3
+
+
 @pytest.mark.device
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case.name)
 def test_routed_experts_on_a_device(case: Case) -> None:
