@@ -80,7 +80,7 @@ def clients(session: nox.Session) -> None:
         map(str, (folder / "node_modules" / ".bin", session.bin, tools, os.environ.get("PATH", os.defpath)))
     )
     npm = shutil.which("npm", path=searched) or "npm"
-    words = ("install", "--no-audit", "--no-fund", "--prefix", str(folder))  # by the lock; one needs its script
+    words = ("install", "--no-audit", "--no-fund", "--prefix", str(folder))  # one needs its script
     session.run(npm, *words, env={"PATH": searched}, external=True)
     inside(session, "workshop", "-m", "pytest", "-m", "agents", *session.posargs, env={"PATH": searched})
 
