@@ -61,6 +61,10 @@ def test_a_look_is_complete_when_its_items_are(seen: int, look: int) -> None:
     assert look == spending.look_of(seen, 100, looks=4)
 
 
+def test_a_plan_of_nothing_completes_no_look() -> None:
+    assert 0 == spending.look_of(0, 0, looks=4)
+
+
 def test_the_items_of_a_look_complete_it() -> None:
     for planned in (1, 7, 164, 1319):
         for look in (1, 2, 3, 4):

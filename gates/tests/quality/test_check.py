@@ -16,6 +16,7 @@ from gates import registry
 from gates.errors import CheckError
 from gates.harness.baseline import Baseline
 from gates.harness.history import ITEM, Event
+from gates.harness.paired import Pairs, drop_limit
 from gates.harness.verdict import Judgement, Measure
 from gates.profile import Settings
 from gates.quality import items
@@ -203,6 +204,36 @@ def test_the_tables_name_changed_items_drift_and_categories() -> None:
     ]
     assert (1, 1, 2.0, 50) == (sets["worse"], sets["better"], sets["margin %"], sets["asked twice"])
     assert all(table.title for table in judgement.tables)
+
+
+@pytest.mark.parametrize(
+    ("lost", "value"),
+    [
+        pytest.param(
+            0, max(drop_limit(Pairs(N, 1, 0, 0)) / 0.02, drop_limit(Pairs(N, 0, 0, 0)) / 0.1), id="pass"
+        ),
+        pytest.param(30, drop_limit(Pairs(N, 30, 0, 0)) / 0.1, id="one_fails"),
+    ],
+)
+def test_the_value_of_the_claim_is_that_of_its_worst_set(lost: int, value: float) -> None:
+    now = [*side(answers(N, wrong=[0])), *side(answers(N, wrong=range(lost)), set="mmlu")]
+    kept = [*side(answers(N)), *side(answers(N), set="mmlu")]
+    table = TABLE | {"fast_margins": [0.02, 0.1]}
+    planned = {"gsm8k": {"fast": N}, "mmlu": {"fast": N}}
+    found = measures(judged(twice(now), kept, planned=planned, table=table))
+
+    assert value == pytest.approx(found["margin_ratio"].value)
+    assert ("fail" if lost else "pass") == found["margin_ratio"].verdict
+    assert (N - max(1, lost)) / N == found["score_ratio"].value
+
+
+def test_noise_counts_changes_in_both_directions_over_all_sets() -> None:
+    now = [*side(answers(N, wrong=range(10))), *side(answers(N), set="mmlu")]
+    again = [replace(one, repeat=1, correct=not one.correct) for one in now[8:12]]
+    again += [replace(one, repeat=1) for one in now[N : N + 36]]
+    found = measures(judged([*now, *again], now, planned={"gsm8k": {"fast": N}, "mmlu": {"fast": N}}))
+
+    assert (0.1, 40) == (found["noise_ratio"].value, found["noise_ratio"].n)
 
 
 def test_a_changed_item_with_a_known_fault_says_so() -> None:
