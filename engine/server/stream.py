@@ -85,6 +85,7 @@ class EventStream:
         """One task for the whole stream: another one for each frame would double what a token costs."""
         async for data in self._frames:
             await self._send(send, data)
+            await asyncio.sleep(0)  # frames that are ready must not keep others, or a disconnection, waiting
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _fill_silence(self, send: Send) -> None:

@@ -82,7 +82,7 @@ def settled(live: Live) -> bool:
 
 
 @pytest.mark.timeout(300)
-def test_a_thousand_clients_that_leave_leave_nothing_behind() -> None:
+def test_a_thousand_clients_that_leave_leave_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
     script = Script("Let me think.</think>" + "word " * 200)
     settings = EngineSettings(max_sequences=4, queue_depth=16, prefill_chunk=64, prefill_chunk_live=16)
     with live_server(script, engine=settings) as live:
@@ -101,6 +101,7 @@ def test_a_thousand_clients_that_leave_leave_nothing_behind() -> None:
         )
 
     ended = sum(counters[f"requests_{how}"] for how in ("completed", "failed", "canceled"))
+    assert "socket.send" not in caplog.text, "it wrote on to clients that were gone"
     assert took < SETTLE_S
     assert (0, 0, 0, 0) == left
     assert 0 == counters["requests_failed"]

@@ -1,0 +1,56 @@
+"""A stream of frames: it ends with its client, however fast the frames come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from engine.server.stream import EventStream
+
+
+def test_frames_that_are_all_ready_do_not_hide_that_the_client_left() -> None:
+    sent: list[bytes] = []
+    closed: list[bool] = []
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        try:
+            for number in range(10_000):
+                yield b"%d" % number
+        finally:
+            closed.append(True)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    stream = EventStream(frames(), silent=lambda: b"", keepalive_s=5.0)
+    asyncio.run(stream({}, receive, send))
+
+    assert len(sent) < 20
+    assert [True] == closed
+
+
+def test_silence_is_filled_and_the_end_is_sent() -> None:
+    sent: list[bytes] = []
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        yield b"first"
+        await asyncio.sleep(0.2)
+        yield b"last"
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b"start"))
+
+    stream = EventStream(frames(), silent=lambda: b"quiet", keepalive_s=0.05)
+    asyncio.run(stream({}, receive, send))
+
+    assert (b"start", b"first", b"last", b"") == (sent[0], sent[1], sent[-2], sent[-1])
+    assert {b"quiet"} == set(sent[2:-2])
