@@ -19,7 +19,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,13 @@ class Shelf:
     `fingerprint` names model, layout and roundings: files of another one are left alone and not used.
     """
 
-    def __init__(self, directory: Path, *, fingerprint: str, budget: int) -> None:
-        """Find what is there already; OSError when the directory cannot be made or read."""
+    def __init__(
+        self, directory: Path, *, fingerprint: str, budget: int, writer: Executor | None = None
+    ) -> None:
+        """Find what is there already; OSError when the directory cannot be made or read.
+
+        `writer` writes the files; None makes one thread for them.
+        """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
         self._directory = directory
@@ -86,7 +91,7 @@ class Shelf:
         self._budget = budget
         self._stored: list[Stored] = []  # oldest first
         self._writing: list[Writing] = []
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="shelf")
+        self._writer = writer or ThreadPoolExecutor(1, thread_name_prefix="shelf")
         self._scan()
 
     def __len__(self) -> int:
