@@ -158,9 +158,9 @@ class Attention:
         assert cache.main is not None
         rows, topk = cache.main.rows, self._ops.spec.index_topk
         if not self._indexer:
-            return [self._tile(rows, start, ROW_TILE, closed) for start in range(0, closed.most, ROW_TILE)]
+            return self._tiles(rows, ROW_TILE, closed)
         if closed.most <= topk:
-            return [self._tile(rows, 0, topk, closed)] if closed.most else []
+            return self._tiles(rows, topk, closed)
         assert cache.index is not None
         assert inputs.index_q is not None
         assert inputs.index_weights is not None
@@ -172,10 +172,14 @@ class Attention:
             picked = picked.view(*chosen.shape, -1)
         return [Tile(picked, self._shown(closed, 0, topk))]
 
-    def _tile(self, rows: Rows, start: int, size: int, closed: Closed) -> Tile:
-        """One tile of consecutive rows."""
+    def _tiles(self, rows: Rows, size: int, closed: Closed) -> list[Tile]:
+        """Tiles of consecutive rows that cover all closed ones."""
         assert self._main is not None
-        return Tile(self._main.codec.unpack(rows.read(start, size)), self._shown(closed, start, size))
+        if not closed.most:
+            return []
+        values = self._main.codec.unpack(rows.read(0, -(-closed.most // size) * size))
+        starts = range(0, len(values), size)
+        return [Tile(values[start : start + size], self._shown(closed, start, size)) for start in starts]
 
     def _shown(self, closed: Closed, start: int, size: int) -> Tensor | None:
         """Bias [T, size] that hides rows not closed yet, None if there are none."""

@@ -12,6 +12,8 @@ from engine.kernels.ref.lanes import constant
 from engine.model.ops import Ops, Rotation, TensorSource, joined
 from engine.model.step import Closed
 
+UNPACKED_ROWS = 8 * INDEX_TILE  # rows that are unpacked at once: each call has a price of its own
+
 
 class Indexer:
     """Scores and selection of one layer."""
@@ -35,10 +37,11 @@ class Indexer:
         A query with fewer than k closed rows gets them all, then rows that it must not see.
         """
         weights = weights * constant(self._scale)
-        tiles = [
-            index.scores(q, self._codec.unpack(rows.read(start, INDEX_TILE)), weights)
-            for start in range(0, closed.most, INDEX_TILE)
-        ]
+        tiles = []
+        for start in range(0, closed.most, UNPACKED_ROWS):
+            count = -(-min(UNPACKED_ROWS, closed.most - start) // INDEX_TILE) * INDEX_TILE
+            keys = self._codec.unpack(rows.read(start, count))
+            tiles += [index.scores(q, tile, weights) for tile in keys.split(INDEX_TILE)]
         score = tiles[0] if len(tiles) == 1 else torch.cat(tiles, 1)
         score[:, closed.most :] = float("-inf")
         if closed.least < closed.most:
