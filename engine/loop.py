@@ -326,10 +326,12 @@ class Engine:
         """Bring a stored state back, if it saves more of a prompt than any that is kept."""
         if self._shelving is None or not request.reuse:
             return
-        found = self._shelving.recall(request, saved=self._scheduler.saves(request))
+        saved = self._scheduler.saves(request)
+        found = self._shelving.recall(
+            request, saved=saved, yielded=lambda: self._let_go(self._scheduler.evictions())
+        )
         if found is not None:
             self._kept[found.record] = found.state
-        self._let_go(self._scheduler.evictions())
 
     def _forget(self, evictions: tuple[Eviction, ...]) -> None:
         """Drop the states of records that go."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,10 +65,10 @@ class Shelving:
                 return
             self.shelf.put(state.tenant, state.tokens, tuple(state.anchors), arrays)
 
-    def recall(self, request: Request, *, saved: int) -> Recalled | None:
+    def recall(self, request: Request, *, saved: int, yielded: Callable[[], None]) -> Recalled | None:
         """Bring the state back that saves most of a prompt, if that is more than `saved` tokens.
 
-        Records that had to yield are among the next evictions.
+        `yielded` is called when records had to yield, before anything is written into their pages.
         """
         found = self.shelf.best(request.tenant, np.asarray(request.prompt, np.int32))
         if found is None or found.place <= saved:
@@ -78,6 +79,7 @@ class Shelving:
             return None
         own_bytes = sum(array.nbytes for name, array in arrays.items() if not name.startswith(ROWS))
         record = self.memory.adopt(request.tenant, stored.tokens, stored.anchors, own_bytes)
+        yielded()
         if record is None:
             return None
         cache = self.runner.new_cache(record.table)

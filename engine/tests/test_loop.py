@@ -301,6 +301,27 @@ def test_a_conversation_that_had_to_yield_comes_back_from_disk(tmp_path: Path) -
     assert counters["evictions_warm"] >= 2
 
 
+def test_what_yields_to_a_conversation_from_disk_is_stored_as_it_was(tmp_path: Path) -> None:
+    """It must be written before the other one is read into its pages."""
+    runner = FakeRunner(VOCAB, ledger=ledger(pages=130))
+    limits = SchedulerLimits(context=2000)
+    with running(runner, limits, shelf(tmp_path)) as engine:
+        complete(engine, request("a", prompt(600)))
+        second = complete(engine, request("b", prompt(600, 2)))
+        while len(list(tmp_path.glob("*.kv"))) < 2:
+            time.sleep(0.001)
+        grown = (*prompt(600, 2), *second.tokens, *range(20))
+        complete(engine, request("b2", grown))
+        complete(engine, request("c", (*prompt(600), 9)))
+    runner = FakeRunner(VOCAB)
+    with running(runner, limits, shelf(tmp_path)) as engine:
+        again = complete(engine, request("b3", (*grown, 9)))
+
+    assert again.started is not None
+    assert 620 < again.started.cached_tokens
+    assert runner.continuation((*grown, 9), 5) == again.tokens
+
+
 def test_a_damaged_file_costs_a_computation_and_no_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
