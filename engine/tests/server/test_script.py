@@ -43,7 +43,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 def test_a_conversation_goes_through_its_lines(live: Live) -> None:
     messages: list[Any] = [{"role": "user", "content": "Where?"}]
-    first = post(live, CHAT, {"messages": messages, "tools": TOOLS}).json()["choices"][0]
+    answer = post(live, CHAT, {"messages": messages, "tools": TOOLS}).json()
+    first = answer["choices"][0]
     call = first["message"]["tool_calls"][0]
     messages += [first["message"], {"role": "tool", "tool_call_id": call["id"], "content": "/srv"}]
     second = post(live, CHAT, {"messages": messages, "tools": TOOLS}).json()
@@ -53,7 +54,7 @@ def test_a_conversation_goes_through_its_lines(live: Live) -> None:
         call["function"]["arguments"],
     )
     assert "Done: ls && pwd" == second["choices"][0]["message"]["content"]
-    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 300
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > answer["usage"]["prompt_tokens"]
 
 
 def test_conditions_and_thinking_are_kept(live: Live) -> None:
