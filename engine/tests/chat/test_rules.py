@@ -78,7 +78,7 @@ def taste() -> Logits:
     vocabulary = tokenizer()
     found = np.zeros(len(vocabulary), dtype=np.float32)
     for token in range(len(vocabulary)):
-        if vocabulary.token_bytes(token) in (b'"', b"}", b"]", b"<", b"{", b"\n\n"):
+        if vocabulary.token_bytes(token) in (b'"', b":", b"}", b"]", b"<", b"</", b"{", b"\n\n"):
             found[token] = 8.0
     markers = Markers.of(vocabulary)
     found[[markers.end_think, markers.dsml, *markers.stops]] = 9.0
@@ -91,7 +91,8 @@ class Babbler(FakeRunner):
     def logits(self, tokens: tuple[int, ...]) -> Logits:
         noise = np.random.default_rng(zlib.crc32(repr(tokens).encode())).standard_normal(self.vocab)
         logits: Logits = noise.astype(np.float32) + taste()
-        follows = {"<": tokenizer().encode("/")[0], "/": tokenizer().special(DSML)}
+        dsml = tokenizer().special(DSML)
+        follows = {"<": tokenizer().encode("/")[0], "/": dsml, "</": dsml}
         if after := follows.get(tokenizer().decode(tokens[-1:])):
             logits[after] += 9.0
         return logits
@@ -212,8 +213,10 @@ def test_the_syntax_of_a_call_is_encoded_as_the_prompt_would_encode_it(rules: Ru
         'parameter name="city" string="true">',
     )
     expected = [token for text in texts for token in (*vocabulary.encode(text), dsml)][:-1]
+    forced = list(rule.next(()).forced)
 
-    assert expected == list(rule.next(()).forced)
+    assert expected[: len(forced)] == forced
+    assert len(expected) - len(forced) <= 1  # the last token may go on into the value
 
 
 def test_an_open_block_is_reluctant_to_end_and_its_syntax_is_the_likeliest(rules: Rules) -> None:
@@ -235,10 +238,11 @@ def test_reasoning_under_a_form_cannot_end_the_answer(rules: Rules) -> None:
     assert rule is not None
     allowed = rule.next(()).allowed
     closed = rule.next((tokenizer().special(END_THINK),))
+    first = [closed.forced[0]] if closed.forced else np.flatnonzero(closed.allowed).tolist()
 
     assert allowed is not None
     assert set(Markers.of(tokenizer()).stops) == set(np.flatnonzero(~allowed))
-    assert "{" == tokenizer().decode(closed.forced)
+    assert {"{"} == {tokenizer().decode([token])[0] for token in first}
 
 
 def test_an_answer_that_the_prompt_began_is_gone_on_with(rules: Rules) -> None:
