@@ -238,11 +238,11 @@ def test_reasoning_under_a_form_cannot_end_the_answer(rules: Rules) -> None:
     assert rule is not None
     allowed = rule.next(()).allowed
     closed = rule.next((tokenizer().special(END_THINK),))
-    first = [closed.forced[0]] if closed.forced else np.flatnonzero(closed.allowed).tolist()
 
     assert allowed is not None
     assert set(Markers.of(tokenizer()).stops) == set(np.flatnonzero(~allowed))
-    assert {"{"} == {tokenizer().decode([token])[0] for token in first}
+    assert closed.allowed is not None
+    assert {"{"} == {tokenizer().decode([int(token)])[0] for token in np.flatnonzero(closed.allowed)}
 
 
 def test_an_answer_that_the_prompt_began_is_gone_on_with(rules: Rules) -> None:
