@@ -159,23 +159,28 @@ class _Judge:
                 count,
                 note=f"largest at {spread[1]} tokens" if spread else busy,
             ),
-            self._slope(slopes, count, nothing=busy if not tiers else ""),
+            self._slope(slopes, flatness.joint_slope(tiers), count, nothing=busy if not tiers else ""),
         ]
 
-    def _slope(self, slopes: Sequence[tuple[int, Interval]], count: int, *, nothing: str) -> Measure:
-        """The slope farthest from 0; none that could fail where an interval is too wide to conclude from."""
-        if not slopes:
+    def _slope(
+        self, slopes: Sequence[tuple[int, Interval]], joint: Interval | None, count: int, *, nothing: str
+    ) -> Measure:
+        """The slope farthest from 0; none that could fail where all tiers together are too wide to tell."""
+        if not slopes or joint is None:
             note = nothing or f"no tier has {flatness.SLOPE_NEEDS} cells"
             return self._measure("needle.ttft_slope_ratio", None, count, note=note)
         far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]))
-        wide = max(slopes, key=lambda pair: flatness.width(pair[1]))
-        distance, widest = flatness.distance_from_zero(far[1]), flatness.width(wide[1])
+        distance = flatness.distance_from_zero(far[1])
         allowed = self.settings.number("ttft_slope_width_ratio")
-        if distance <= self.settings.number("max_ttft_slope_ratio") and widest > allowed:
-            note = f"{_slope_note(wide)}: too wide to tell, ask again on a quiet host"
-            return self._measure("needle.ttft_slope_ratio", None, count, interval=wide[1], note=note)
+        if distance <= self.settings.number("max_ttft_slope_ratio") and flatness.width(joint) > allowed:
+            note = f"{_slope_note('over all tiers', joint)}: too wide to tell, ask again on a quiet host"
+            return self._measure("needle.ttft_slope_ratio", None, count, interval=joint, note=note)
         return self._measure(
-            "needle.ttft_slope_ratio", distance, count, interval=far[1], note=_slope_note(far)
+            "needle.ttft_slope_ratio",
+            distance,
+            count,
+            interval=far[1],
+            note=_slope_note(f"at {far[0]} tokens", far[1]),
         )
 
     def _went_on(self, first: Case) -> bool:
@@ -268,6 +273,6 @@ def _tiers(cases: Sequence[Case]) -> list[flatness.Tier]:
     return [flatness.Tier(tokens, tuple(timings)) for tokens, timings in sorted(by_tier.items())]
 
 
-def _slope_note(found: tuple[int, Interval]) -> str:
-    low, high = found[1]
-    return f"at {found[0]} tokens the last depth costs {low:+.1%} to {high:+.1%} of the first"
+def _slope_note(where: str, interval: Interval) -> str:
+    low, high = interval
+    return f"{where} the last depth costs {low:+.1%} to {high:+.1%} of the first"

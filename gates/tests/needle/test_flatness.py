@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gates.needle.flatness import Tier, Timing, distance_from_zero, scaled, slope, spread
+from gates.needle.flatness import Tier, Timing, distance_from_zero, joint_slope, scaled, slope, spread, width
 
 DEPTHS = [0.05 + 0.1 * n for n in range(10)]
 
@@ -56,6 +56,17 @@ def test_noise_alone_seldom_looks_like_a_slope() -> None:
     alarms = sum(distance_from_zero(found) > 0 for each in tiers if (found := slope(each, tiers=1)))
 
     assert alarms <= 32  # 5 % of 400 and three standard deviations
+
+
+def test_all_tiers_together_tell_a_slope_closer_than_each_alone() -> None:
+    chance = random.Random(4)
+    tiers = [tier([size * chance.uniform(0.8, 1.2) for _ in DEPTHS]) for size in (1.0, 8.0)]
+    each = [found for one in tiers if (found := slope(one, tiers=2))]
+    joint = joint_slope(tiers)
+
+    assert joint is not None
+    assert width(joint) < min(map(width, each))
+    assert joint_slope([tier([1.0] * 3)]) is None
 
 
 def test_few_cells_give_no_slope() -> None:
