@@ -240,14 +240,13 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _bench_card(options: argparse.Namespace) -> int:
-    from engine.bench import MAX_DEPTH, parse_depths
-
     try:
+        from engine.bench import MAX_DEPTH, parse_depths
         from engine.device.bench import Plan, measure
     except ModuleNotFoundError as error:
         raise EngineError(
             f"the device path needs the package {error.name!r}, which is not installed; "
-            "bring it with the extra `device`: pip install -c constraints.txt -e '.[device]'"
+            "bring it into this Python, which keeps its torch: pip install -e '.[device]'"
         ) from None
     if options.out and (options.out.is_dir() or not options.out.parent.is_dir()):
         raise SettingError(f"--out is {str(options.out)!r}; allowed is a file in a folder that exists")

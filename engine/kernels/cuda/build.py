@@ -78,7 +78,7 @@ def _bindings(name: str) -> Any:
     except ModuleNotFoundError:
         raise EngineError(
             "the CUDA kernels need the package cuda-bindings, which is not installed; "
-            "bring it with the extra `device`: pip install -c constraints.txt -e '.[device]'"
+            "bring it into this Python, which keeps its torch: pip install -e '.[device]'"
         ) from None
 
 
