@@ -4,55 +4,17 @@ A simulator that does not find them would not find real ones.
 """
 
 from __future__ import annotations
-import __future__
-
-import inspect
-import sys
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 from engine.loop import Engine
 from engine.scheduler import scheduler
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
+from engine.tests.mutant import Change, Mutant
 from engine.tickets import Ticket
 
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """In `owner.function`, `old` becomes `new`."""
-
-    name: str
-    owner: Any
-    function: str
-    old: str
-    new: str
-
-    @contextmanager
-    def alive(self) -> Iterator[None]:
-        """The bug is there inside the `with`; LookupError when its place in the source is gone."""
-        whole = vars(self.owner)[self.function]
-        source = textwrap.dedent(inspect.getsource(whole))
-        if source.count(self.old) != 1:
-            raise LookupError(f"{self.old!r} stands {source.count(self.old)} times in {self.function}")
-        flags = __future__.annotations.compiler_flag
-        code = compile(source.replace(self.old, self.new), f"<{self.name}>", "exec", flags=flags)
-        names = sys.modules[whole.__module__].__dict__
-        found: dict[str, Any] = {}
-        exec(code, names, found)
-        setattr(self.owner, self.function, found[self.function])
-        try:
-            yield
-        finally:
-            setattr(self.owner, self.function, whole)
-
-
 MUTANTS = tuple(
-    Mutant(*entry)
-    for entry in (
+    Mutant(name, (Change(owner, function, old, new),))
+    for name, owner, function, old, new in (
         ("one too many runs", Scheduler, "_admit", "running < self", "running <= self"),
         ("nobody else starts", Scheduler, "_admit", "while self._queue", "if self._queue"),
         ("the newest starts first", Scheduler, "submit", "_queue.append(", "_queue.appendleft("),

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.tests.simulation.mutants import MUTANTS, Mutant
+from engine.tests.mutant import Mutant
+from engine.tests.simulation.mutants import MUTANTS
 from engine.tests.simulation.scenario import Scenario, scenario, shrink
 from engine.tests.simulation.world import play
 
