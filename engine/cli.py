@@ -13,14 +13,16 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.config import Settings, load, model_path
 from engine.errors import EngineError, SettingError
 
 INTERRUPTED = 130
 MAX_AT_ONCE = 1000
+MAX_TOKENS = 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,6 +140,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
     card.add_argument("--prefill", default="8192,131072", help="prompts in tokens; default: 8192,131072")
     card.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    card.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the synthetic model as a model file instead"
+    )
+    card.add_argument(
+        "--load", type=Path, metavar="FILE", help="time bringing a model file onto the card instead"
+    )
     parser.set_defaults(command=_bench)
 
 
@@ -199,7 +207,7 @@ def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     path = model_path(settings)
     prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
-    from engine.bench import Question, ask
+    from engine.bench.service import Question, ask
 
     question = Question(
         prompt=prompt,
@@ -227,44 +235,80 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    if options.synthetic:
+    if options.synthetic or options.load:
         return _bench_card(options)
+    if options.write:
+        raise SettingError("--write needs --synthetic, which names the shape to write")
     settings = _settings(options)
     path = model_path(settings)
-    from engine.bench import describe, measure, parse_depths
+    depths = _numbers(options.depths or "512,8192", "--depths", MAX_TOKENS)
+    from engine.bench.service import describe, measure
 
-    depths = parse_depths(options.depths or "512,8192")
     report = measure(path, settings, depths=depths, decode=options.decode)
     print(json.dumps(report, indent=1) if options.json else describe(report))
     return 0
 
 
 def _bench_card(options: argparse.Namespace) -> int:
-    try:
-        from engine.bench import MAX_DEPTH, parse_depths
-        from engine.device.bench import Plan, measure
-    except ModuleNotFoundError as error:
-        raise EngineError(
-            f"the device path needs the package {error.name!r}, which is not installed; "
-            "bring it into this Python, which keeps its torch: pip install -e '.[device]'"
-        ) from None
     if options.out and (options.out.is_dir() or not options.out.parent.is_dir()):
         raise SettingError(f"--out is {str(options.out)!r}; allowed is a file in a folder that exists")
-    plan = Plan(
-        model=options.synthetic,
-        layers=options.layers,
-        depths=parse_depths(options.depths or "2048,32768,131072"),
-        rows=_numbers(options.rows, "--rows"),
-        prefill=_numbers(options.prefill, "--prefill", MAX_DEPTH),
-        steps=options.decode,
-    )
-    report = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    if options.write:
+        return _write_synthetic(options)
+    report = _time_load(options) if options.load else _measure_card(options)
     text = json.dumps(report, indent=1)
     if options.out:
         options.out.write_text(text + "\n")
     if options.json or not options.out:
         print(text)
     return 0
+
+
+def _measure_card(options: argparse.Namespace) -> dict[str, Any]:
+    with _device_path():
+        from engine.device.bench import Plan, measure
+
+    plan = Plan(
+        model=options.synthetic,
+        layers=options.layers,
+        depths=_numbers(options.depths or "2048,32768,131072", "--depths", MAX_TOKENS),
+        rows=_numbers(options.rows, "--rows"),
+        prefill=_numbers(options.prefill, "--prefill", MAX_TOKENS),
+        steps=options.decode,
+    )
+    return measure(plan, _say)
+
+
+def _time_load(options: argparse.Namespace) -> dict[str, Any]:
+    path = model_path(load(command_line={"model": str(options.load)}, environment={}))
+    context = _settings(options).engine.context
+    with _device_path():
+        from engine.device.load import accelerator, time_load
+
+    return time_load(path, accelerator(), times=2, context=context, say=_say)
+
+
+def _write_synthetic(options: argparse.Namespace) -> int:
+    with _device_path():
+        from engine.device.synthetic import published, write_model
+
+    write_model(options.write, published(options.synthetic, options.layers), sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def _device_path() -> Iterator[None]:
+    """Imports of the device path, with one clear message for what this Python lacks."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            f"the device path needs the package {error.name!r}, which is not installed; "
+            "bring it into this Python, which keeps its torch: pip install -e '.[device]'"
+        ) from None
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _load(options: argparse.Namespace) -> int:
@@ -280,7 +324,7 @@ def _load(options: argparse.Namespace) -> int:
         seed=options.seed,
         overhead_rows=_numbers(options.overhead, "--overhead"),
     )
-    found = run(wanted, lambda line: print(line, file=sys.stderr, flush=True))
+    found = run(wanted, _say)
     if options.json:
         print(json.dumps(found, indent=1))
     else:

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from engine.device.cache import DeviceCache
 from engine.device.decode import MOST_ROWS, DecodeStep, Products, check_shape
+from engine.device.load import accelerator
 from engine.device.prefill import Prefill
-from engine.device.synthetic import Synthetic, shortened
+from engine.device.synthetic import Synthetic, published
 from engine.device.weights import DeviceWeights
 from engine.device.yardstick import clock, clock_once, read, table
-from engine.errors import EngineError, SettingError
+from engine.errors import SettingError
 from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
-from engine.model.published import SPECS
 from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
@@ -80,19 +80,13 @@ def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     EngineError where there is no accelerator.
     """
     spec = _spec(plan)
-    if not torch.cuda.is_available():
-        raise EngineError("a synthetic model runs on an accelerator and torch sees none; check `nvidia-smi`")
-    device = torch.device("cuda", torch.cuda.current_device())
+    device = accelerator()
     with torch.inference_mode():
         return _measure(plan, spec, device, say)
 
 
 def _spec(plan: Plan) -> ModelSpec:
-    if plan.model not in SPECS:
-        raise SettingError(f"--synthetic is {plan.model!r}; allowed are {', '.join(SPECS)}")
-    spec = SPECS[plan.model]
-    if plan.layers is not None and not 1 <= plan.layers <= spec.n_layer:
-        raise SettingError(f"--layers is {plan.layers}; allowed is 1 to {spec.n_layer}")
+    spec = published(plan.model, plan.layers)
     if any(rows > MOST_ROWS for rows in plan.rows):
         raise SettingError(f"--rows has {max(plan.rows)}; a step has at most {MOST_ROWS} rows")
     if plan.steps < 1:
@@ -100,7 +94,7 @@ def _spec(plan: Plan) -> ModelSpec:
     check_shape(spec)
     if any(tokens % CHUNK for tokens in plan.prefill):
         raise SettingError(f"--prefill is {list(plan.prefill)}; prompts are whole chunks of {CHUNK} tokens")
-    return shortened(spec, plan.layers or spec.n_layer)
+    return spec
 
 
 def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:

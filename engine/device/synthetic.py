@@ -6,14 +6,20 @@ size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch import Tensor
 
-from engine.gguf.quants import QuantType, row_bytes
-from engine.model.published import recipe_type
+from engine.device.progress import Bar
+from engine.errors import SettingError
+from engine.gguf.file import TensorInfo
+from engine.gguf.quants import Bytes, QuantType, row_bytes
+from engine.gguf.write import lay_out, write
+from engine.model.published import SPECS, recipe_type
 from engine.model.spec import ModelSpec
 from engine.model.tensors import Expected, expected
 
@@ -21,6 +27,9 @@ from engine.model.tensors import Expected, expected
 # scale and minimum of random bytes.
 _SPREAD = {QuantType.Q8_0: 73.0, QuantType.IQ2_XXS: 63.0, QuantType.Q2_K: 16.0}
 _HALVES = {QuantType.Q8_0: (34, (0,)), QuantType.IQ2_XXS: (66, (0,)), QuantType.Q2_K: (84, (80, 82))}
+
+
+STAGED = 64 << 20  # bytes of a tensor that are on their way to a file at a time
 
 
 def shortened(spec: ModelSpec, layers: int) -> ModelSpec:
@@ -32,6 +41,40 @@ def shortened(spec: ModelSpec, layers: int) -> ModelSpec:
         swiglu_limits=spec.swiglu_limits[:layers],
         n_hash_layer=min(spec.n_hash_layer, layers),
     )
+
+
+def published(name: str, layers: int | None) -> ModelSpec:
+    """A published shape, or its first layers; SettingError for another name or number."""
+    if name not in SPECS:
+        raise SettingError(f"--synthetic is {name!r}; allowed are {', '.join(SPECS)}")
+    spec = SPECS[name]
+    if layers is not None and not 1 <= layers <= spec.n_layer:
+        raise SettingError(f"--layers is {layers}; allowed is 1 to {spec.n_layer}")
+    return shortened(spec, layers or spec.n_layer)
+
+
+def write_model(path: Path, spec: ModelSpec, shown: TextIO, *, device: torch.device | None = None) -> None:
+    """Write a synthetic model as a model file without a vocabulary, with a bar on `shown`.
+
+    Every tensor is made on the device, by default an accelerator where there is one, and written before the
+    next; another kind of device makes other numbers.
+    SettingError for a folder that does not exist, EngineError with the numbers where the disk lacks room.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        raise SettingError(f"--write is {str(path)!r}; allowed is a file in a folder that exists")
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    source = Synthetic(spec, device)
+    entries = [(tensor.name, tensor.shape, source.type(tensor.name)) for tensor in source.tensors()]
+    layout = lay_out(spec.to_metadata(), entries)
+    bar = Bar(path.name, layout.data_bytes, shown)
+
+    def data(info: TensorInfo) -> Iterator[Bytes]:
+        for piece in source.pieces(info.name):
+            yield piece
+            bar.add(len(piece))
+
+    with torch.inference_mode():
+        write(path, layout, data)
 
 
 class Synthetic:
@@ -62,6 +105,14 @@ class Synthetic:
         values = torch.randn(tensor.shape, generator=random, device=self._device)
         values = values * self._deviation(tensor) + (1.0 if "norm" in name else 0.0)
         return values.half() if kind is QuantType.F16 else values
+
+    def pieces(self, name: str) -> Iterator[Bytes]:
+        """The same bytes on the host, piece by piece; each is gone when the next is asked for."""
+        data = self.raw(name).flatten().view(torch.uint8)
+        stage = torch.empty(min(STAGED, len(data)), dtype=torch.uint8, pin_memory=data.is_cuda)
+        for part in data.split(STAGED):
+            piece = stage[: len(part)].copy_(part)
+            yield piece.numpy()
 
     def _deviation(self, tensor: Expected) -> float:
         if "token_embd" in tensor.name:

@@ -6,7 +6,8 @@ Q2_K experts.  Where the bytes come from, a file or a generator, is the source's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
@@ -18,6 +19,8 @@ from engine.kernels import layouts
 from engine.kernels.layouts import IQ2, Q2, Q8, Half
 from engine.kernels.triton.hyper import Site
 from engine.model.spec import SPARSE_RATIO, ModelSpec
+
+EXPERTS_AT_ONCE = 32  # repacked at a time
 
 
 class RawSource(Protocol):
@@ -85,7 +88,7 @@ class DeviceWeights:
 
     @classmethod
     def load(cls, spec: ModelSpec, source: RawSource) -> DeviceWeights:
-        """Take every tensor from the source; ModelFileError names one whose format has no kernel."""
+        """Take every tensor from the source once; ModelFileError names one whose format has no kernel."""
         layers = tuple(_layer(spec, _Reader(source), number) for number in range(spec.n_layer))
         read = _Reader(source)
         head = Site(
@@ -121,16 +124,15 @@ class _Reader:
         parts = [layouts.split_q8(self._taken(name, QuantType.Q8_0)) for name in names]
         return Q8(torch.cat([part.codes for part in parts]), torch.cat([part.scales for part in parts]))
 
-    def iq2(self, first: str, second: str) -> IQ2:
-        """Two stacks of IQ2_XXS experts, joined by output row."""
-        parts = [layouts.split_iq2(self._taken(name, QuantType.IQ2_XXS)) for name in (first, second)]
-        return IQ2(
-            torch.cat([part.words for part in parts], 1), torch.cat([part.scales for part in parts], 1)
-        )
+    def iq2(self, *names: str) -> IQ2:
+        """Stacks of IQ2_XXS experts, joined by output row."""
+        raws = (self._taken(name, QuantType.IQ2_XXS) for name in names)
+        return IQ2(*_stacked(lambda raw: _planes(layouts.split_iq2(raw)), raws, len(names)))
 
     def q2(self, name: str) -> Q2:
         """A stack of Q2_K experts."""
-        return layouts.split_q2(self._taken(name, QuantType.Q2_K))
+        raws = iter((self._taken(name, QuantType.Q2_K),))
+        return Q2(*_stacked(lambda raw: _planes(layouts.split_q2(raw)), raws, 1))
 
     def table(self, name: str) -> Tensor:
         """A table of expert ids, int32."""
@@ -144,6 +146,27 @@ class _Reader:
                 "use a file of the 2-bit recipe or run on the CPU"
             )
         return self._source.raw(name)
+
+
+def _planes(packed: IQ2 | Q2) -> list[Tensor]:
+    return [getattr(packed, field.name) for field in fields(packed)]
+
+
+def _stacked(
+    split: Callable[[Tensor], Sequence[Tensor]], raws: Iterable[Tensor], count: int
+) -> Sequence[Tensor]:
+    """Planes of `count` stacks of experts joined by output row, split a few experts at a time: what the split
+    makes on its way is several times its result, and the device may have little to spare."""
+    joined: list[Tensor] = []
+    for number, raw in enumerate(raws):
+        for start in range(0, len(raw), EXPERTS_AT_ONCE):
+            planes = split(raw[start : start + EXPERTS_AT_ONCE])
+            tiles = planes[0].shape[1]
+            if not joined:
+                joined = [plane.new_empty(len(raw), count * tiles, *plane.shape[2:]) for plane in planes]
+            for whole, plane in zip(joined, planes, strict=True):
+                whole[start : start + len(plane), number * tiles : (number + 1) * tiles] = plane
+    return joined
 
 
 def _layer(spec: ModelSpec, read: _Reader, number: int) -> Layer:

@@ -22,7 +22,7 @@ from engine.errors import EngineError, SettingError
 from engine.server.loading import load_service
 from engine.server.service import Service
 
-MAX_DEPTH = 2**20
+MOST_DECODED = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def ask(path: Path, settings: Settings, question: Question, *, show: Callable[[s
 
 def measure(path: Path, settings: Settings, *, depths: Sequence[int], decode: int) -> dict[str, Any]:
     """Prefill and decode rates at each depth, each from an empty cache; times by the engine's clock."""
-    if not 2 <= decode <= MAX_DEPTH:
-        raise SettingError(f"--decode is {decode}; allowed is 2 to {MAX_DEPTH}")
+    if not 2 <= decode <= MOST_DECODED:
+        raise SettingError(f"--decode is {decode}; allowed is 2 to {MOST_DECODED}")
     began = time.perf_counter()
     service = load_service(path, settings)
     load_s = time.perf_counter() - began
@@ -73,16 +73,6 @@ def describe(report: dict[str, Any]) -> str:
     for row in report["depths"]:
         lines.append(f"{row['depth']:7d}  {row['prefill_tok_s']:13.1f}  {row['decode_tok_s']:12.1f}")
     return "\n".join(lines)
-
-
-def parse_depths(text: str) -> list[int]:
-    """Depths from a comma-separated list; SettingError when one is not a token count."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MAX_DEPTH for part in parts):
-        raise SettingError(
-            f"--depths is {text!r}; allowed are token counts from 1 to {MAX_DEPTH}, with commas"
-        )
-    return [int(part) for part in parts]
 
 
 def _check(question: Question) -> None:
