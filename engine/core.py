@@ -5,8 +5,8 @@ Knows nothing of tensors, HTTP or chat; every room may import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -65,6 +65,8 @@ class Request:
     `tenant`: cached prefixes are shared only among requests of one tenant.
     `pin`: whether what it leaves behind is kept longer than the rest; None leaves that to its length, or to
     what it continues.
+    `follows`: another request with the same prompt; this one waits while that prompt is computed, and starts
+    from it.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Request:
     top_logprobs: int | None = None
     tenant: str = ""
     pin: bool | None = None
+    follows: str | None = None
 
 
 class FinishReason(Enum):
@@ -203,6 +206,23 @@ class Timings:
     def first_token_s(self) -> float:
         """From submission to the first generated token."""
         return self.queue_s + self.prefill_s
+
+    @classmethod
+    def of_all(cls, several: Sequence[Timings]) -> Timings:
+        """Those of requests with one prompt, as of one request: the first one's start, everybody's tokens."""
+        first = several[0]
+        if len(several) == 1:
+            return first
+        generated = sum(times.generated_tokens for times in several)
+        rows = sum(times.batch_mean * times.generated_tokens for times in several)
+        total = max(times.total_s for times in several)
+        return replace(
+            first,
+            generated_tokens=generated,
+            decode_s=max(0.0, total - first.first_token_s),
+            total_s=total,
+            batch_mean=rows / max(1, generated),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,5 +115,5 @@ def _attribute_text(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A literal of the grammar."""
-    return json.dumps(value, ensure_ascii=False)
+    """A literal of the grammar; its lexer wants the delete character escaped, which JSON leaves bare."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

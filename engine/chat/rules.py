@@ -54,9 +54,16 @@ class Rules:
 
         Raises RequestError when the form cannot be kept.  May take seconds: not for the event loop.
         """
+        return self.several(form, 1, thinking=thinking)[0]
+
+    def several(self, form: Form, count: int, *, thinking: bool) -> list[TokenRule | None]:
+        """The same for each of several answers to one prompt, at the cost of one grammar."""
         grammar = self._grammar(form)
         if grammar is None and not form.tools:
-            return None
+            return [None] * count
+        return [self._rule(form, grammar, thinking=thinking) for _ in range(count)]
+
+    def _rule(self, form: Form, grammar: Grammar | None, *, thinking: bool) -> TokenRule:
         path = grammar.path() if grammar else None
         if path is not None and form.begun:
             _continue(path, self._vocabulary.encode(form.begun))

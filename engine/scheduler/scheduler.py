@@ -158,9 +158,18 @@ class Scheduler:
 
     def _admit(self) -> list[Admission]:
         admissions = []
-        while self._queue and self.running < self.limits.max_sequences:
-            admissions.append(self._start(self._queue.popleft()))
+        while self.running < self.limits.max_sequences and (first := self._first_ready()) is not None:
+            self._queue.remove(first)
+            admissions.append(self._start(first))
         return admissions
+
+    def _first_ready(self) -> Request | None:
+        return next(filter(self._ready, self._queue), None)
+
+    def _ready(self, request: Request) -> bool:
+        """It need not wait for a prompt that it shares and that is being computed."""
+        leader = self._running.get(request.follows or "")
+        return leader is None or leader.computed >= len(request.prompt) - 1
 
     def _start(self, request: Request) -> Admission:
         """Start one request where most of its prompt is saved."""

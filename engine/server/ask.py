@@ -14,12 +14,13 @@ from engine.chat.tools import Choice, Tool
 from engine.core import SamplingParams
 from engine.server.fields import Fields
 
-MAX_MODEL_LENGTH = 1024
+MAX_MODEL_LENGTH = 1024  # it is repeated in every chunk of a stream
+MAX_CHOICES = 128  # as the OpenAI API has it; the model's own bound is how many it answers side by side
 MAX_SALT_LENGTH = 1024
-MAX_SALT_LENGTH = 1024  # it is repeated in every chunk of a stream
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_TOP_K = 2**31 - 1
+MAX_TOP_LOGPROBS = 20
 SEED_BOUND = 2**63
 
 
@@ -41,11 +42,13 @@ class Ask:
     """What a client wants, whatever dialect it spoke; None means not said.
 
     `plain`: the answer is text as it stands, without thinking or tools.
+    `count`: how many answers the prompt gets, each with a random stream of its own.
     `include_usage` and `return_token_ids` change only what a dialect writes.
     """
 
     prompt: Prompt
     plain: bool = False
+    count: int = 1
     tools: tuple[Tool, ...] = ()
     choice: Choice = field(default_factory=Choice)
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -100,6 +103,11 @@ def read_budget(fields: Fields, *names: str) -> int | None:
 def read_seed(fields: Fields) -> int | None:
     """The key of the random stream."""
     return fields.integer("seed", low=-SEED_BOUND, high=2 * SEED_BOUND - 1)
+
+
+def read_count(fields: Fields) -> int:
+    """How many answers are asked for."""
+    return fields.integer("n", low=1, high=MAX_CHOICES) or 1
 
 
 def read_stops(fields: Fields, name: str) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp
@@ -28,8 +28,8 @@ from engine.server.ask import Ask
 from engine.server.body import decode_object, read_body
 from engine.server.dialects.counts import timings
 from engine.server.dialects.dialect import Defaults, Dialect, Envelope, Writer
-from engine.server.generation import Admitted, Generation, Opened
-from engine.server.ids import answer_key, fresh_seed
+from engine.server.generation import Admitted, Choice, Chunk, Generation, Moment, Opened, Summary
+from engine.server.ids import answer_key, fresh_seed, nth_seed
 from engine.server.service import Host, Service
 from engine.server.stream import ClientGoneError, EventStream, until_gone
 
@@ -120,11 +120,11 @@ class AnswerEndpoint:
 
     def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
         return Envelope(
-            key=generation.request.id,
+            key=generation.id,
             created=self.intake.host.now(),
             model=ask.model or service.model_id,
             fingerprint=self.intake.fingerprint,
-            prompt_tokens=len(generation.request.prompt),
+            prompt_tokens=generation.prompt_tokens,
         )
 
     def _count(self, metrics: Metrics, ask: Ask) -> None:
@@ -145,14 +145,14 @@ class Answer:
     async def whole(self, writer: Writer, http: HttpRequest) -> dict[str, object]:
         """The whole answer; ClientGoneError when nobody waits for it any more."""
         try:
-            summary = await until_gone(self.generation.complete(), http.receive)
+            summaries = await until_gone(self.generation.complete(), http.receive)
         except ClientGoneError:
             self._left()
             raise
         finally:
             self.generation.cancel()
         self._ended()
-        return writer.whole(summary)
+        return writer.whole(summaries)
 
     async def frames(self, writer: Writer) -> AsyncGenerator[bytes, None]:
         """All events of a stream; closing it early cancels the generation."""
@@ -160,26 +160,16 @@ class Answer:
         try:
             for frame in writer.accepted():
                 yield frame
-            async for moment in self.generation.moments():
-                match moment:
-                    case Admitted():
-                        frames = writer.admitted(moment.cached_tokens)
-                    case Opened():
-                        frames = writer.opened()
-                    case _:
-                        frames = writer.chunk(moment)
-                for frame in frames:
+            async for index, moment in self.generation.moments():
+                for frame in _frames(writer, index, moment):
                     yield frame
             over = True
             self._ended()
-            assert self.generation.summary is not None
-            if self.generation.summary.spoiled:
-                raise BrokenCallError("the tool call broke off and cannot be run; ask again")
-            for frame in writer.finished(self.generation.summary):
+            for frame in writer.finished(self.generation.summaries):
                 yield frame
         except EngineError as error:
             over = True
-            surface, answer = self.endpoint.dialect.surface, self.generation.request.id
+            surface, answer = self.endpoint.dialect.surface, self.generation.id
             journal.failed(surface, request=self.request_id, answer=answer, error=error)
             for frame in writer.failed(error):
                 yield frame
@@ -189,20 +179,34 @@ class Answer:
             self.generation.cancel()
 
     def _ended(self) -> None:
-        summary = self.generation.summary
-        assert summary is not None
-        self.endpoint.intake.host.traffic.last = timings(summary)
+        summaries = self.generation.summaries
+        self.endpoint.intake.host.traffic.last = timings(summaries)
         journal.answered(
             self.endpoint.dialect.surface,
             request=self.request_id,
-            answer=self.generation.request.id,
+            answer=self.generation.id,
             stream=self.streamed,
-            summary=summary,
+            summaries=summaries,
         )
 
     def _left(self) -> None:
-        surface, answer = self.endpoint.dialect.surface, self.generation.request.id
+        surface, answer = self.endpoint.dialect.surface, self.generation.id
         journal.left(surface, request=self.request_id, answer=answer)
+
+
+def _frames(writer: Writer, index: int, moment: Moment) -> list[bytes]:
+    """What a stream shows of a moment; raises BrokenCallError for a choice that it cannot take back."""
+    match moment:
+        case Chunk():
+            return writer.chunk(index, moment)
+        case Admitted():
+            return writer.admitted(moment.cached_tokens)
+        case Opened():
+            return writer.opened(index)
+        case Summary():
+            if moment.spoiled:
+                raise BrokenCallError("the tool call broke off and cannot be run; ask again")
+            return writer.closed(index, moment)
 
 
 def _caller(http: HttpRequest) -> Caller:
@@ -210,8 +214,35 @@ def _caller(http: HttpRequest) -> Caller:
 
 
 def _generation(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller) -> Generation:
+    """The choices of an answer; all but the first wait for its prompt and start from there."""
+    most = service.engine.limits.max_sequences
+    if ask.count > most:
+        raise RequestError(
+            f"n is {ask.count}; this server makes at most {most} answers side by side; ask several times",
+            param="n",
+        )
     room = service.context - len(prompt)
-    request = Request(
+    fills = ask.max_tokens is None or ask.max_tokens > room
+    first = _request(service, ask, prompt, caller)
+    rules = _rules(service, ask, thinking=prompt[-1] == service.markers.think)
+    requests = [
+        replace(
+            first,
+            id=answer_key() if index else first.id,
+            seed=nth_seed(first.seed, index),
+            rule=rule,
+            follows=first.id if index and first.reuse else None,
+        )
+        for index, rule in enumerate(rules)
+    ]
+    choices = [Choice(service, request, _parser(service, ask, prompt), fills) for request in requests]
+    return Generation(service, choices)
+
+
+def _request(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller) -> Request:
+    """What all choices have in common; without a rule."""
+    room = service.context - len(prompt)
+    return Request(
         id=answer_key(),
         prompt=prompt,
         max_tokens=room if ask.max_tokens is None else min(room, ask.max_tokens),
@@ -223,15 +254,13 @@ def _generation(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Cal
         tenant=caller.within(ask.cache.salt),
         pin=True if ask.cache.pin is None and caller.pin else ask.cache.pin,
         top_logprobs=ask.top_logprobs,
-        rule=_rule(service, ask, thinking=prompt[-1] == service.markers.think),
     )
-    fills = ask.max_tokens is None or ask.max_tokens > room
-    return Generation(service, request, _parser(service, ask, prompt), fills_context=fills)
 
 
-def _rule(service: Service, ask: Ask, *, thinking: bool) -> TokenRule | None:
+def _rules(service: Service, ask: Ask, *, thinking: bool) -> Sequence[TokenRule | None]:
+    """A rule for each choice, made of one grammar."""
     if not isinstance(ask.prompt, ChatRequest):
-        return None
+        return [None] * ask.count
     last = ask.prompt.turns[-1]
     form = Form(
         tools=ask.tools,
@@ -240,7 +269,7 @@ def _rule(service: Service, ask: Ask, *, thinking: bool) -> TokenRule | None:
         schema=ask.prompt.response_schema,
         begun=last.content if isinstance(last, AssistantTurn) else "",
     )
-    return service.rules.rule(form, thinking=thinking)
+    return service.rules.several(form, ask.count, thinking=thinking)
 
 
 def _parser(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 
@@ -18,3 +19,10 @@ def request_id() -> str:
 def fresh_seed() -> int:
     """A seed for a request that names none."""
     return secrets.randbits(63)
+
+
+def nth_seed(seed: int, index: int) -> int:
+    """The seed of one of several answers to a request; the first has the request's own."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest())

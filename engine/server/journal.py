@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 
-from engine.core import CacheKind
+from engine.core import CacheKind, Timings
 from engine.errors import EngineError
 from engine.server.generation import Summary
 
@@ -28,9 +29,9 @@ def _value(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else '"' + re.sub(r"[^ -~]|[\"\\]", "?", text) + '"'
 
 
-def answered(surface: str, *, request: str, answer: str, stream: bool, summary: Summary) -> None:
-    """An answer is complete."""
-    times = summary.timings
+def answered(surface: str, *, request: str, answer: str, stream: bool, summaries: Sequence[Summary]) -> None:
+    """An answer is complete; that of several choices is told with all their tokens."""
+    times = Timings.of_all([summary.timings for summary in summaries])
     log.info(
         pairs(
             event="answered",
@@ -38,11 +39,11 @@ def answered(surface: str, *, request: str, answer: str, stream: bool, summary: 
             answer=answer,
             surface=surface,
             stream=stream,
-            finish=summary.end.value,
+            finish="+".join(summary.end.value for summary in summaries),
             prompt=times.prompt_tokens,
             cached=times.cached_tokens,
             kind=times.kind,
-            completion=summary.completion_tokens,
+            completion=sum(summary.completion_tokens for summary in summaries),
             queue_s=times.queue_s,
             ttft_s=times.first_token_s,
             total_s=times.total_s,

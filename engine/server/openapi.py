@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.chat.thinking import EFFORTS, OFF_EFFORTS
-from engine.server.ask import MAX_MODEL_LENGTH, MAX_STOP_LENGTH, MAX_STOPS, MAX_TOP_K, SEED_BOUND
+from engine.server.ask import (
+    MAX_CHOICES,
+    MAX_MODEL_LENGTH,
+    MAX_STOP_LENGTH,
+    MAX_STOPS,
+    MAX_TOP_K,
+    MAX_TOP_LOGPROBS,
+    SEED_BOUND,
+)
+from engine.server.dialects.completions import MAX_LOGPROBS
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
@@ -52,6 +61,7 @@ _SAMPLING: Mapping[str, Schema] = {
 _EFFORT: Schema = {"enum": [*OFF_EFFORTS, *EFFORTS]}
 _COMMON: Mapping[str, Schema] = {
     **_SAMPLING,
+    "n": {"type": "integer", "minimum": 1, "maximum": MAX_CHOICES},
     "max_tokens": COUNT,
     "stream_options": _object({"include_usage": SWITCH}),
     "stop": _STOPS,
@@ -73,7 +83,13 @@ _CHAT = _object(
     "messages",
 )
 _COMPLETION = _object(
-    {**_COMMON, "prompt": {"anyOf": [TEXT, _list(COUNT, minItems=1)]}, "chat_wrap": SWITCH}, "prompt"
+    {
+        **_COMMON,
+        "prompt": {"anyOf": [TEXT, _list(COUNT, minItems=1)]},
+        "logprobs": {**COUNT, "maximum": MAX_LOGPROBS},
+        "chat_wrap": SWITCH,
+    },
+    "prompt",
 )
 _BLOCKS = {"anyOf": [TEXT, _list(_TEXT_PART, minItems=1)]}
 _MESSAGES: Mapping[str, Schema] = {
@@ -114,6 +130,7 @@ _RESPONSE = _object(
         "parallel_tool_calls": SWITCH,
         "reasoning": _object({"effort": _EFFORT, "summary": {"enum": ["auto", "concise", "detailed"]}}),
         "include": _list(TEXT),
+        "top_logprobs": {**COUNT, "maximum": MAX_TOP_LOGPROBS},
     },
     "input",
 )

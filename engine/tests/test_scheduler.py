@@ -224,3 +224,25 @@ def test_a_waiting_request_starts_as_soon_as_another_ends() -> None:
 def test_a_prompt_as_long_as_the_context_is_refused() -> None:
     with pytest.raises(ContextLengthError):
         Scheduler(LIMITS, ledger()).submit(Request("a", (1,) * LIMITS.context, 1))
+
+
+def test_who_follows_waits_for_the_prompt_and_starts_from_it() -> None:
+    scheduler = Scheduler(LIMITS, ledger())
+    scheduler.submit(Request("a", (1,) * 40, 5))
+    scheduler.submit(Request("b", (1,) * 40, 5, follows="a"))
+    scheduler.submit(Request("c", (2,) * 4, 9, reuse=False))
+    steps = run(scheduler, 12)
+
+    assert {("a", 10), ("c", 4)} == set(steps[0]), "whoever does not follow overtakes"
+    assert ("b", 1) in next(step for step in steps if any(name == "b" for name, _ in step))
+
+
+def test_who_follows_goes_on_alone_when_nobody_leads_any_more() -> None:
+    scheduler = Scheduler(LIMITS, ledger())
+    scheduler.submit(Request("a", (1,) * 40, 5))
+    scheduler.submit(Request("b", (1,) * 40, 5, follows="a"))
+    run(scheduler, 1)
+    scheduler.drop("a", FinishReason.CANCELLED)
+    scheduler.release("a")
+
+    assert [[("b", 10)]] == run(scheduler, 1)

@@ -6,6 +6,7 @@ Owns the order of blocks: strictly one after the other, thinking first, each del
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,9 @@ class MessageWriter:
     _block: str | None = None
     _said: bool = False  # a text or a call was begun
 
-    def whole(self, summary: Summary) -> dict[str, Any]:
+    def whole(self, summaries: Sequence[Summary]) -> dict[str, Any]:
         """The whole answer at once."""
+        [summary] = summaries
         content: list[dict[str, Any]] = []
         if summary.reasoning:
             content.append(
@@ -45,7 +47,7 @@ class MessageWriter:
             )
         ended = {"stop_reason": stop_reason(summary), "stop_sequence": summary.stopped_by}
         counts = {**self._usage(summary.timings.cached_tokens), **_output(summary)}
-        return {**self._message(content), **ended, "usage": counts, "timings": timings(summary)}
+        return {**self._message(content), **ended, "usage": counts, "timings": timings([summary])}
 
     def accepted(self) -> list[bytes]:
         """A comment: nothing else may come before the start of the message."""
@@ -58,22 +60,26 @@ class MessageWriter:
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage}
         return [named_frame({"type": "message_start", "message": message}), PING]
 
-    def opened(self) -> list[bytes]:
+    def opened(self, _: int) -> list[bytes]:
         """Nothing; but a request that ended while it waited still gets the start of its message."""
         return [] if self._started else self.admitted(0)
 
-    def chunk(self, chunk: Chunk) -> list[bytes]:
+    def chunk(self, _: int, chunk: Chunk) -> list[bytes]:
         """Deltas, with the starts and stops of blocks between them."""
         return [frame for piece in chunk.pieces for frame in self._piece(piece)]
 
-    def finished(self, summary: Summary) -> list[bytes]:
+    def closed(self, _: int, summary: Summary) -> list[bytes]:
         """The stop of the last block, the reason with the final counts, the stop of the message."""
         frames = [] if self._said else self._open("text", {"text": ""})
         frames += self._close()
         usage = {**self._usage(summary.timings.cached_tokens), **_output(summary)}
         delta = {"stop_reason": stop_reason(summary), "stop_sequence": summary.stopped_by}
-        last = {"type": "message_delta", "delta": delta, "usage": usage, "timings": timings(summary)}
+        last = {"type": "message_delta", "delta": delta, "usage": usage, "timings": timings([summary])}
         return [*frames, named_frame(last), named_frame({"type": "message_stop"})]
+
+    def finished(self, _: Sequence[Summary]) -> list[bytes]:
+        """Nothing more."""
+        return []
 
     def failed(self, error: EngineError) -> list[bytes]:
         """An error event."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.chat.normalise import kind_of
@@ -14,6 +15,7 @@ from engine.server.ask import (
     flag,
     read_budget,
     read_cache,
+    read_count,
     read_model,
     read_sampling,
     read_seed,
@@ -22,10 +24,12 @@ from engine.server.ask import (
 from engine.server.dialects.counts import timings, usage
 from engine.server.dialects.dialect import Defaults, Envelope
 from engine.server.dialects.openai import error_body
+from engine.server.dialects.probabilities import LogprobLists
 from engine.server.fields import Fields
-from engine.server.generation import Chunk, Summary
+from engine.server.generation import Chunk, Probability, Summary
 from engine.server.stream import DONE, KEEPALIVE, data_frame
 
+MAX_LOGPROBS = 5
 WRAP_SYSTEM = "You are a helpful assistant"
 
 
@@ -44,6 +48,7 @@ class OpenAICompletions:
         return Ask(
             prompt=_wrap(prompt) if flag(fields, "chat_wrap", default=False) else prompt,
             plain=True,
+            count=read_count(fields),
             sampling=read_sampling(fields, defaults.sampling),
             model=read_model(fields),
             stream=flag(fields, "stream", default=False),
@@ -53,6 +58,7 @@ class OpenAICompletions:
             stops=read_stops(fields, "stop"),
             cache=read_cache(fields),
             return_token_ids=flag(fields, "return_token_ids", default=False),
+            top_logprobs=fields.integer("logprobs", low=0, high=MAX_LOGPROBS),
         )
 
     def writer(self, _: Mapping[str, object], ask: Ask, envelope: Envelope) -> CompletionWriter:
@@ -93,11 +99,8 @@ def _wrap(prompt: RawPrompt) -> Prompt:
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    for name in ("n", "best_of"):
-        if fields.integer(name, low=1) not in (None, 1):
-            raise fields.refuse(name, "one answer a request; send the request again for another")
-    if fields.integer("logprobs", low=0) is not None:
-        raise fields.refuse("logprobs", "this server does not report probabilities here")
+    if fields.integer("best_of", low=1) not in (None, read_count(fields)):
+        raise fields.refuse("best_of", "every answer that is made is given; ask for n of them")
     if fields.boolean("echo"):
         raise fields.refuse("echo", "the prompt is not repeated")
     if fields.members.get("suffix"):
@@ -112,11 +115,15 @@ class CompletionWriter:
 
     ask: Ask
     envelope: Envelope
+    _lists: defaultdict[int, LogprobLists] = field(default_factory=lambda: defaultdict(LogprobLists))
 
-    def whole(self, summary: Summary) -> dict[str, Any]:
+    def whole(self, summaries: Sequence[Summary]) -> dict[str, Any]:
         """The whole answer at once."""
-        choice = self._choice(summary.content, summary.end.value, summary.token_ids)
-        return self._wrap(choices=[choice], usage=usage(summary), timings=timings(summary))
+        choices = [
+            self._choice(index, summary.content, summary.token_ids, summary.probabilities, summary.end.value)
+            for index, summary in enumerate(summaries)
+        ]
+        return self._wrap(choices=choices, usage=usage(summaries), timings=timings(summaries))
 
     def accepted(self) -> list[bytes]:
         """A comment."""
@@ -126,23 +133,28 @@ class CompletionWriter:
         """Nothing."""
         return []
 
-    def opened(self) -> list[bytes]:
+    def opened(self, _: int) -> list[bytes]:
         """Nothing: text is the first thing to say."""
         return []
 
-    def chunk(self, chunk: Chunk) -> list[bytes]:
+    def chunk(self, index: int, chunk: Chunk) -> list[bytes]:
         """One chunk of text."""
         text = "".join(getattr(piece, "text", "") for piece in chunk.pieces)
-        return [data_frame(self._wrap(choices=[self._choice(text, None, chunk.token_ids)]))]
+        choice = self._choice(index, text, chunk.token_ids, chunk.probabilities)
+        return [data_frame(self._wrap(choices=[choice]))]
 
-    def finished(self, summary: Summary) -> list[bytes]:
-        """The chunk with the reason, then counts if they were asked for."""
-        choices = [self._choice("", summary.end.value, summary.last_ids)]
-        times = {"timings": timings(summary)}
+    def closed(self, index: int, summary: Summary) -> list[bytes]:
+        """The chunk with the reason, and with the times unless they come with the counts."""
+        choice = self._choice(index, "", summary.last_ids, summary.last_probabilities, summary.end.value)
+        times = {} if self.ask.include_usage else {"timings": timings([summary])}
+        return [data_frame(self._wrap(choices=[choice], **times))]
+
+    def finished(self, summaries: Sequence[Summary]) -> list[bytes]:
+        """The counts if they were asked for, and the end mark."""
         if not self.ask.include_usage:
-            return [data_frame(self._wrap(choices=choices, **times)), DONE]
-        counts = self._wrap(choices=[], usage=usage(summary), **times)
-        return [data_frame(self._wrap(choices=choices)), data_frame(counts), DONE]
+            return [DONE]
+        counts = self._wrap(choices=[], usage=usage(summaries), timings=timings(summaries))
+        return [data_frame(counts), DONE]
 
     def failed(self, error: EngineError) -> list[bytes]:
         """A data line with the error, and no end mark."""
@@ -157,6 +169,14 @@ class CompletionWriter:
         same = {"created": self.envelope.created, "model": self.envelope.model}
         return {**head, **same, "system_fingerprint": self.envelope.fingerprint, **members}
 
-    def _choice(self, text: str, finish: str | None, ids: tuple[int, ...]) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    def _choice(
+        self,
+        index: int,
+        text: str,
+        ids: Sequence[int],
+        tokens: Sequence[Probability],
+        finish: str | None = None,
+    ) -> dict[str, Any]:
+        lists = self._lists[index].part(tokens)
+        choice = {"index": index, "text": text, "logprobs": lists, "finish_reason": finish}
         return choice | ({"token_ids": list(ids)} if self.ask.return_token_ids else {})

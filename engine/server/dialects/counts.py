@@ -5,28 +5,36 @@ Owns their names.  `timings` is one block for all dialects; what does not apply 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from engine.core import Timings
 from engine.server.generation import Summary
 
 
-def usage(summary: Summary) -> dict[str, Any]:
-    """The `usage` of both OpenAI completions; cached and written tokens add up to the prompt."""
-    prompt, cached = summary.timings.prompt_tokens, summary.timings.cached_tokens
+def usage(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The `usage` of both OpenAI completions; cached and written tokens add up to the prompt.
+
+    The prompt of several choices counts once, as the first one found it; their tokens add up.
+    """
+    times = summaries[0].timings
+    prompt, cached = times.prompt_tokens, times.cached_tokens
+    completion = sum(summary.completion_tokens for summary in summaries)
+    reasoning = sum(summary.reasoning_tokens for summary in summaries)
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": summary.completion_tokens,
-        "total_tokens": prompt + summary.completion_tokens,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": prompt - cached},
-        "completion_tokens_details": {"reasoning_tokens": summary.reasoning_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
         "prompt_cache_hit_tokens": cached,
         "prompt_cache_miss_tokens": prompt - cached,
     }
 
 
-def timings(summary: Summary) -> dict[str, Any]:
-    """Times in ms, rates in tokens/s.  Both common spellings are there."""
-    times = summary.timings
+def timings(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """Times in ms, rates in tokens/s, of all choices together.  Both common spellings are there."""
+    times = Timings.of_all([summary.timings for summary in summaries])
     computed = times.prompt_tokens - times.cached_tokens
     after_first = max(0, times.generated_tokens - 1)
     found: dict[str, Any] = {

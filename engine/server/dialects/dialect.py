@@ -5,7 +5,7 @@ Knows no dialect in particular.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,10 +37,11 @@ class Envelope:
 class Writer(Protocol):
     """Writes one answer.  `whole` stands alone; a stream calls the others in the order they stand here.
 
+    `index` counts the choices of the answer; most dialects know only one.
     All frames are complete server-sent events.
     """
 
-    def whole(self, summary: Summary) -> dict[str, Any]:
+    def whole(self, summaries: Sequence[Summary]) -> dict[str, Any]:
         """The whole answer at once."""
         ...
 
@@ -52,16 +53,20 @@ class Writer(Protocol):
         """It left the queue; so many tokens of its prompt need no computing."""
         ...
 
-    def opened(self) -> list[bytes]:
-        """The first token is there."""
+    def opened(self, index: int) -> list[bytes]:
+        """The first token of a choice is there."""
         ...
 
-    def chunk(self, chunk: Chunk) -> list[bytes]:
-        """More of the answer became visible."""
+    def chunk(self, index: int, chunk: Chunk) -> list[bytes]:
+        """More of a choice became visible."""
         ...
 
-    def finished(self, summary: Summary) -> list[bytes]:
-        """The answer is complete."""
+    def closed(self, index: int, summary: Summary) -> list[bytes]:
+        """A choice is complete."""
+        ...
+
+    def finished(self, summaries: Sequence[Summary]) -> list[bytes]:
+        """All of them are."""
         ...
 
     def failed(self, error: EngineError) -> list[bytes]:

@@ -16,10 +16,12 @@ from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import ContextLengthError, EngineError, RequestError
 from engine.server.ask import (
+    MAX_TOP_LOGPROBS,
     Ask,
     flag,
     read_budget,
     read_cache,
+    read_count,
     read_model,
     read_sampling,
     read_seed,
@@ -31,8 +33,6 @@ from engine.server.dialects.probabilities import logprobs
 from engine.server.fields import Fields
 from engine.server.generation import Chunk, Probability, Summary
 from engine.server.stream import DONE, KEEPALIVE, data_frame
-
-MAX_TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class OpenAIChat:
         )
         return Ask(
             prompt=chat,
+            count=read_count(fields),
             tools=tools,
             choice=read_choice(body, tools),
             sampling=read_sampling(fields, defaults.sampling),
@@ -89,8 +90,6 @@ def _top_logprobs(fields: Fields) -> int | None:
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    if fields.integer("n", low=1) not in (None, 1):
-        raise fields.refuse("n", "one answer a request; send the request again for another")
     if fields.members.get("logit_bias"):
         raise fields.refuse("logit_bias", "leave it out")
     if fields.members.get("audio") is not None or "audio" in _modalities(fields):
@@ -109,8 +108,13 @@ class ChatWriter:
     ask: Ask
     envelope: Envelope
 
-    def whole(self, summary: Summary) -> dict[str, Any]:
+    def whole(self, summaries: Sequence[Summary]) -> dict[str, Any]:
         """The whole answer at once."""
+        choices = [self._choice(index, summary) for index, summary in enumerate(summaries)]
+        counts = {"usage": usage(summaries), "timings": timings(summaries)}
+        return self._wrap("chat.completion", choices=choices, **counts)
+
+    def _choice(self, index: int, summary: Summary) -> dict[str, Any]:
         calls = [{"id": call.id, **_function(call)} for call in summary.calls]
         message: dict[str, Any] = {"role": "assistant", "content": summary.content}
         if calls and not summary.content:
@@ -120,15 +124,12 @@ class ChatWriter:
         if calls:
             message["tool_calls"] = calls
         choice: dict[str, Any] = {
-            "index": 0,
+            "index": index,
             "message": message,
-            "logprobs": logprobs(summary.probabilities),
+            "logprobs": _logprobs(summary.probabilities),
             "finish_reason": summary.end.value,
         }
-        if self.ask.return_token_ids:
-            choice["token_ids"] = list(summary.token_ids)
-        counts = {"usage": usage(summary), "timings": timings(summary)}
-        return self._wrap("chat.completion", choices=[choice], **counts)
+        return choice | ({"token_ids": list(summary.token_ids)} if self.ask.return_token_ids else {})
 
     def accepted(self) -> list[bytes]:
         """A comment."""
@@ -138,31 +139,31 @@ class ChatWriter:
         """Nothing."""
         return []
 
-    def opened(self) -> list[bytes]:
+    def opened(self, index: int) -> list[bytes]:
         """The chunk that names the role."""
-        return [self._chunk({"role": "assistant", "content": ""})]
+        return [self._chunk(index, {"role": "assistant", "content": ""})]
 
-    def chunk(self, chunk: Chunk) -> list[bytes]:
+    def chunk(self, index: int, chunk: Chunk) -> list[bytes]:
         """One chunk for each delta; the first of them carries the ids and their probabilities."""
         frames = []
         beside = self._with_tokens(chunk.token_ids, chunk.probabilities)
         for delta in deltas(chunk.pieces):
-            frames.append(self._chunk(delta, **beside))
+            frames.append(self._chunk(index, delta, **beside))
             beside = self._with_tokens((), ())
         return frames
 
-    def finished(self, summary: Summary) -> list[bytes]:
-        """The chunk with the reason, then counts if they were asked for."""
+    def closed(self, index: int, summary: Summary) -> list[bytes]:
+        """The chunk with the reason, and with the times unless they come with the counts."""
         beside = self._with_tokens(summary.last_ids, summary.last_probabilities)
+        times = {} if self.ask.include_usage else {"timings": timings([summary])}
+        return [self._chunk(index, {}, summary.end.value, beside=times, **beside)]
+
+    def finished(self, summaries: Sequence[Summary]) -> list[bytes]:
+        """The counts if they were asked for, and the end mark."""
         if not self.ask.include_usage:
-            last = self._chunk({}, summary.end.value, beside={"timings": timings(summary)}, **beside)
-            return [last, DONE]
-        counts = {"choices": [], "usage": usage(summary), "timings": timings(summary)}
-        return [
-            self._chunk({}, summary.end.value, **beside),
-            data_frame(self._wrap("chat.completion.chunk", **counts)),
-            DONE,
-        ]
+            return [DONE]
+        counts = {"choices": [], "usage": usage(summaries), "timings": timings(summaries)}
+        return [data_frame(self._wrap("chat.completion.chunk", **counts)), DONE]
 
     def failed(self, error: EngineError) -> list[bytes]:
         """A data line with the error, and no end mark."""
@@ -173,7 +174,7 @@ class ChatWriter:
         return KEEPALIVE
 
     def _with_tokens(self, ids: Sequence[int], tokens: Sequence[Probability]) -> dict[str, Any]:
-        found: dict[str, Any] = {"logprobs": logprobs(tokens)}
+        found: dict[str, Any] = {"logprobs": _logprobs(tokens)}
         return found | {"token_ids": list(ids)} if self.ask.return_token_ids else found
 
     def _wrap(self, kind: str, **members: Any) -> dict[str, Any]:
@@ -183,14 +184,20 @@ class ChatWriter:
 
     def _chunk(
         self,
+        index: int,
         delta: Mapping[str, Any],
         finish: str | None = None,
         *,
         beside: Mapping[str, Any] | None = None,
         **in_choice: Any,
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, **in_choice}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish, **in_choice}
         return data_frame(self._wrap("chat.completion.chunk", choices=[choice], **(beside or {})))
+
+
+def _logprobs(tokens: Sequence[Probability]) -> dict[str, Any] | None:
+    """The `logprobs` member of a choice; None when there is nothing to report."""
+    return {"content": logprobs(tokens), "refusal": None} if tokens else None
 
 
 def deltas(pieces: Iterable[Output]) -> list[dict[str, Any]]:

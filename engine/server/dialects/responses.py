@@ -10,6 +10,7 @@ from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
 from engine.errors import RequestError
 from engine.server.ask import (
+    MAX_TOP_LOGPROBS,
     Ask,
     flag,
     read_budget,
@@ -67,6 +68,7 @@ class OpenAIResponses:
             stops=read_stops(fields, "stop"),
             cache=read_cache(fields),
             parallel_calls=flag(fields, "parallel_tool_calls", default=True),
+            top_logprobs=_top_logprobs(fields),
         )
 
     def writer(self, body: Mapping[str, object], ask: Ask, envelope: Envelope) -> ResponseWriter:
@@ -81,9 +83,15 @@ def _refuse_unsupported(fields: Fields) -> None:
     if fields.boolean("background"):
         raise fields.refuse("background", "answers are made while the client waits")
     if fields.integer("n", low=1) not in (None, 1):
-        raise fields.refuse("n", "one answer a request; send the request again for another")
-    if fields.integer("top_logprobs", low=0):
-        raise fields.refuse("top_logprobs", "this server does not report probabilities here")
+        raise fields.refuse("n", "a response is one answer; send the request again for another")
+
+
+def _top_logprobs(fields: Fields) -> int | None:
+    """How many likely tokens are reported beside each; None for no report at all."""
+    most = fields.integer("top_logprobs", low=0, high=MAX_TOP_LOGPROBS)
+    included = fields.members.get("include")
+    wanted = isinstance(included, list) and "message.output_text.logprobs" in included
+    return (most or 0) if most or wanted else None
 
 
 def _response_format(fields: Fields) -> object:

@@ -6,7 +6,7 @@ Owns the order of items: each is added, filled and done before the next one begi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,12 @@ from engine.errors import EngineError
 from engine.server.ask import Ask
 from engine.server.dialects.counts import timings
 from engine.server.dialects.dialect import Envelope
+from engine.server.dialects.probabilities import logprobs
 from engine.server.dialects.responses_items import ToolNames, openai_tools, seal
 from engine.server.generation import Chunk, Summary
 from engine.server.stream import named_frame
 
-ECHOED = ("instructions", "temperature", "top_p", "max_output_tokens", "reasoning", "text")
+ECHOED = ("instructions", "temperature", "top_p", "top_logprobs", "max_output_tokens", "reasoning", "text")
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class ResponseWriter:
     _items: list[dict[str, Any]] = field(default_factory=list)
     _open: dict[str, Any] | None = None
     _text: str = ""  # of the open item: its text, reasoning or arguments
+    _logprobs: list[dict[str, Any]] = field(default_factory=list)  # of the open item's text
+    _unsaid: list[dict[str, Any]] = field(default_factory=list)  # those that no delta has carried
 
     @classmethod
     def of(cls, body: Mapping[str, object], ask: Ask, envelope: Envelope) -> ResponseWriter:
@@ -54,14 +57,15 @@ class ResponseWriter:
         shows = wanted in ("auto", "concise", "detailed")
         return cls(envelope, ask, echo, openai_tools(body)[1], shows, seals)
 
-    def whole(self, summary: Summary) -> dict[str, Any]:
+    def whole(self, summaries: Sequence[Summary]) -> dict[str, Any]:
         """The whole answer at once."""
+        [summary] = summaries
         if summary.reasoning and (self.shows_reasoning or self.seals_reasoning):
             self._open = self._reasoning_item()
             closed = bool(summary.content or summary.calls or summary.end is not End.LENGTH)
             self._end(summary.reasoning, complete=closed)
         if summary.content or not summary.calls:
-            self._open = self._message_item()
+            self._open, self._logprobs = self._message_item(), logprobs(summary.of_content)
             self._end(summary.content, complete=summary.end is not End.LENGTH)
         for call in summary.calls:
             self._open = self._call_item(CallStart(0, call.id or "", call.name))
@@ -76,15 +80,16 @@ class ResponseWriter:
         """Nothing."""
         return []
 
-    def opened(self) -> list[bytes]:
+    def opened(self, _: int) -> list[bytes]:
         """Nothing."""
         return []
 
-    def chunk(self, chunk: Chunk) -> list[bytes]:
-        """Deltas, with the items and parts they belong to."""
+    def chunk(self, _: int, chunk: Chunk) -> list[bytes]:
+        """Deltas, with the items and parts they belong to; the first delta of text has the probabilities."""
+        self._unsaid = logprobs(chunk.of_content)
         return [frame for piece in chunk.pieces for frame in self._piece(piece)]
 
-    def finished(self, summary: Summary) -> list[bytes]:
+    def closed(self, _: int, summary: Summary) -> list[bytes]:
         """The end of the last item and the full response."""
         frames = self._close(complete=summary.end is not End.LENGTH)
         if not self._items or self._items[-1]["type"] == "reasoning":
@@ -92,6 +97,10 @@ class ResponseWriter:
             frames += self._close(complete=summary.end is not End.LENGTH)
         status = _status(summary)
         return [*frames, self._event(f"response.{status}", response=self._response(status, summary))]
+
+    def finished(self, _: Sequence[Summary]) -> list[bytes]:
+        """Nothing more."""
+        return []
 
     def failed(self, error: EngineError) -> list[bytes]:
         """The response failed."""
@@ -109,7 +118,9 @@ class ResponseWriter:
                 return self._reasoning(piece.text)
             case Piece():
                 frames = [] if self._is("message") else self._next(self._message_item())
-                return [*frames, self._delta("response.output_text.delta", piece.text, logprobs=[])]
+                told, self._unsaid = self._unsaid, []
+                self._logprobs += told
+                return [*frames, self._delta("response.output_text.delta", piece.text, logprobs=told)]
             case CallStart():
                 return self._next(self._call_item(piece))
             case CallArguments():
@@ -134,11 +145,10 @@ class ResponseWriter:
         return self._close(complete=True) + self._start(item)
 
     def _start(self, item: dict[str, Any]) -> list[bytes]:
-        self._open, self._text = item, ""
+        self._open, self._text, self._logprobs = item, "", []
         frames = [self._event("response.output_item.added", output_index=len(self._items), item=item)]
         if item["type"] == "message":
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            frames.append(self._placed("response.content_part.added", part=part))
+            frames.append(self._placed("response.content_part.added", part=self._text_part("")))
         elif item["type"] == "reasoning" and self.shows_reasoning:
             part = {"type": "summary_text", "text": ""}
             frames.append(self._placed("response.reasoning_summary_part.added", part=part))
@@ -157,9 +167,9 @@ class ResponseWriter:
         assert self._open is not None
         match self._open["type"]:
             case "message":
-                part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+                part = self._text_part(text)
                 return [
-                    self._placed("response.output_text.done", text=text, logprobs=[]),
+                    self._placed("response.output_text.done", text=text, logprobs=self._logprobs),
                     self._placed("response.content_part.done", part=part),
                 ]
             case "reasoning" if self.shows_reasoning:
@@ -185,7 +195,7 @@ class ResponseWriter:
         item = {**self._open, "status": "completed" if complete else "incomplete"}
         match item["type"]:
             case "message":
-                item["content"] = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+                item["content"] = [self._text_part(text)]
             case "reasoning":
                 item["summary"] = [{"type": "summary_text", "text": text}] if self.shows_reasoning else []
                 if self.seals_reasoning:
@@ -214,6 +224,9 @@ class ResponseWriter:
         same = {"status": "in_progress", "role": "assistant", "content": []}
         return {"id": self._item_id("msg"), "type": "message", **same}
 
+    def _text_part(self, text: str) -> dict[str, Any]:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
+
     def _item_id(self, prefix: str) -> str:
         return f"{prefix}_{self.envelope.key}{len(self._items):03d}"
 
@@ -240,7 +253,7 @@ class ResponseWriter:
 
     def _response(self, status: str, summary: Summary | None) -> dict[str, Any]:
         incomplete = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        counts = {} if summary is None else {"usage": _usage(summary), "timings": timings(summary)}
+        counts = {} if summary is None else {"usage": _usage(summary), "timings": timings([summary])}
         return {
             "id": f"resp_{self.envelope.key}",
             "object": "response",

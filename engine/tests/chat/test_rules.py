@@ -298,6 +298,17 @@ def test_a_tool_named_like_a_tag_is_called_by_its_name(rules: Rules) -> None:
     assert ['a"><b'] == [call.name for call in said.parser.calls][:1]
 
 
+@pytest.mark.parametrize(
+    "odd", ["\x00", "\x1f", "\x7f", "\x9f", "\u2028", "\ufeff", "\U0010ffff", '\\"/', "i"]
+)
+def test_a_call_may_hold_any_character_in_its_names_and_values(rules: Rules, odd: str) -> None:
+    parameters = {"properties": {odd: {"type": "string", "enum": [odd]}}, "required": [odd]}
+    tool = Tool(odd, json.dumps({"name": odd, "parameters": parameters}), {})
+    [call] = answer(rules, Form((tool,), Choice(required=True), parallel=False)).parser.calls
+
+    assert (odd, {odd: odd}) == (call.name, json.loads(call.arguments))
+
+
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.text(min_size=1, max_size=8),

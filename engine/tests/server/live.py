@@ -34,17 +34,20 @@ class Script:
     """What the model writes after a chat, or after the text of one; marker texts in it become markers.
 
     After a prompt without chat format it writes the alphabet, for ever.
+    One that is not `certain` has no script: its logits are noise, so that what is drawn depends on seeds.
     """
 
     answer: str | Callable[[str], str] = "Hello there."
     tokenizer: Tokenizer = field(default_factory=byte_tokenizer)
     before_step: Callable[[list[list[int]]], object] | None = None
     ledger: Ledger = field(default_factory=ledger)
+    certain: bool = True
     _written: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
     def runner(self) -> FakeRunner:
         """A runner that follows the script."""
-        return FakeRunner(len(self.tokenizer), self._next, self.before_step, ledger=self.ledger)
+        following = self._next if self.certain else None
+        return FakeRunner(len(self.tokenizer), following, self.before_step, ledger=self.ledger)
 
     def _next(self, tokens: tuple[int, ...]) -> int:
         if self.tokenizer.special(ASSISTANT) not in tokens:

@@ -60,10 +60,13 @@ def test_a_wrapped_prompt_is_a_user_message(live: Live) -> None:
         ("prompt", [True]),
         ("prompt", 3),
         ("best_of", 2),
-        ("n", 2),
+        ("n", 0),
+        ("n", 9),
         ("echo", True),
         ("suffix", "x"),
-        ("logprobs", 0),
+        ("logprobs", 6),
+        ("logprobs", -1),
+        ("logprobs", True),
         ("max_tokens", -1),
     ],
 )
@@ -100,3 +103,36 @@ def test_the_openai_client_reads_both_forms(live: Live) -> None:
         chunks = list(client.completions.create(model="m", prompt="Once", max_tokens=5, seed=1, stream=True))
 
     assert whole.choices[0].text == "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
+
+
+def test_probabilities_come_in_four_lists_whole_and_streamed() -> None:
+    body = {"prompt": "Hi", "chat_wrap": True, "logprobs": 2, "return_token_ids": True}
+    with live_server(Script("caf\u00e9 \u20ac!")) as live:
+        whole = post(live, PATH, body).json()["choices"][0]
+        events = [event.data for event in stream(live, PATH, body)]
+    parts = [choice["logprobs"] for data in events[:-1] for choice in data["choices"] if choice["logprobs"]]
+    lists = whole["logprobs"]
+
+    assert {name: [entry for part in parts for entry in part[name]] for name in lists} == lists
+    assert {len(whole["token_ids"])} == {len(entries) for entries in lists.values()}
+    assert ["c", "a", "f", "bytes:\\xc3", "bytes:\\xa9", " "] == lists["tokens"][:6]
+    assert [0, 1, 2, 3, 3, 4, 5, 5, 5, 6] == lists["text_offset"]
+    assert all(2 == len(likely) for likely in lists["top_logprobs"])
+    for token, value, likely in zip(
+        lists["tokens"], lists["token_logprobs"], lists["top_logprobs"], strict=True
+    ):
+        assert max(likely.values()) == likely[token] == value
+
+
+def test_the_chosen_token_is_listed_though_it_is_not_among_the_likeliest() -> None:
+    body = {"prompt": "Once", "max_tokens": 8, "logprobs": 0, "temperature": 2}
+    with live_server(Script(certain=False)) as live:
+        lists = post(live, PATH, body).json()["choices"][0]["logprobs"]
+
+    assert [[token] for token in lists["tokens"]] == [list(likely) for likely in lists["top_logprobs"]]
+
+
+def test_as_many_of_the_best_as_are_made_can_be_asked_for(live: Live) -> None:
+    answer = post(live, PATH, {"prompt": "Once", "max_tokens": 2, "n": 2, "best_of": 2}).json()
+
+    assert [0, 1] == [choice["index"] for choice in answer["choices"]]

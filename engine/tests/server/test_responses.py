@@ -242,3 +242,36 @@ def test_what_it_cannot_do_is_refused_by_its_path(thinker: Live, members: dict[s
 
     assert 400 == answer.status_code
     assert param == answer.json()["error"]["param"]
+
+
+@pytest.mark.parametrize("asked", [{"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}])
+def test_probabilities_cover_the_text_and_nothing_else(thinker: Live, asked: dict[str, Any]) -> None:
+    body = {"input": "Hi", "temperature": 0, **asked}
+    whole = post(thinker, PATH, body).json()["output"][0]["content"][0]
+    events = [event.data for event in stream(thinker, PATH, body)]
+    deltas = [data for data in events if data["type"] == "response.output_text.delta"]
+    [done] = [data for data in events if data["type"] == "response.output_text.done"]
+    told = [token for delta in deltas for token in delta["logprobs"]]
+    final = events[-1]["response"]["output"][0]["content"][0]
+
+    assert "It is 4 🎉 caf\u00e9." == b"".join(bytes(token["bytes"]) for token in told).decode()
+    assert whole["logprobs"] == told == done["logprobs"] == final["logprobs"]
+    assert {asked.get("top_logprobs", 0)} == {len(token["top_logprobs"]) for token in told}
+    assert all(token["logprob"] <= 0 for token in told)
+
+
+def test_the_client_reads_probabilities(thinker: Live) -> None:
+    with client(thinker) as connection:
+        response = connection.responses.create(model="m", input="Hi", top_logprobs=1)
+    part: Any = response.output[0].content[0]  # type: ignore[union-attr]
+
+    assert part.text.encode() == b"".join(bytes(token.bytes) for token in part.logprobs)
+    assert 1 == response.top_logprobs
+
+
+def test_probabilities_of_calls_are_not_told_as_text(caller: Live) -> None:
+    body = {"input": "Hi", "tools": [TOOL], "top_logprobs": 1}
+    [text, _] = post(caller, PATH, body).json()["output"]
+    tokens = text["content"][0]["logprobs"]
+
+    assert "Working." == text["content"][0]["text"] == b"".join(bytes(t["bytes"]) for t in tokens).decode()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.loop import Engine
 from engine.scheduler import scheduler
+from engine.scheduler.memory import Memory
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from engine.tests.mutant import Change, Mutant
@@ -16,7 +17,11 @@ MUTANTS = tuple(
     Mutant(name, (Change(owner, function, old, new),))
     for name, owner, function, old, new in (
         ("one too many runs", Scheduler, "_admit", "running < self", "running <= self"),
-        ("nobody else starts", Scheduler, "_admit", "while self._queue", "if self._queue"),
+        ("nobody else starts", Scheduler, "_admit", "while self", "if self"),
+        ("nobody waits for a prompt", Scheduler, "_ready", "leader is None or", "True or"),
+        ("a prompt is awaited too long", Scheduler, "_ready", ">= len(request.prompt) - 1", ">= 99"),
+        ("credit has no end", Memory, "extend", "> self.total", "> 10**9"),
+        ("credit is refused for nothing", Memory, "extend", "tokens <= claim.tokens", "tokens < 0"),
         ("the newest starts first", Scheduler, "submit", "_queue.append(", "_queue.appendleft("),
         ("a cancelled one still waits", Scheduler, "drop", "self._queue.remove(request)", "pass"),
         ("a cancelled one still runs", Scheduler, "drop", "pop(request_id, None)", "get(request_id)"),

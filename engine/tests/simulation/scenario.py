@@ -26,6 +26,7 @@ class Visitor:
     `fault`: its own step breaks, its logits are NaN, or its rule breaks, always or once it has tokens.
     `leaves_after`: events it takes before it leaves; 0 leaves right after submitting, -1 in the next turn.
     `pace`: turns it needs to read one event; it leaves when `backlog` events wait.
+    `follows`: it asks what the visitor so many places before it asked, and waits for that prompt; 0: nobody.
     """
 
     at: int = 0
@@ -42,6 +43,12 @@ class Visitor:
     leaves_after: int = 0
     pace: int = 0
     backlog: int = 1000
+    follows: int = 0
+
+    @property
+    def prompt(self) -> tuple[object, ...]:
+        """What makes its prompt: those of the same begin and end alike."""
+        return self.family, self.length, self.fault in ("poison", "nan") and self.fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Scenario:
     """One whole run; `faults` are numbers of runner calls that fail, `closes_at` a turn.
 
     `pages` of the cache: with few of them records must yield and requests are refused.
+    `budgets`: from a turn on only so many of them may be used.
     """
 
     limits: SchedulerLimits
@@ -56,6 +64,12 @@ class Scenario:
     faults: frozenset[int] = frozenset()
     closes_at: int | None = None
     pages: int = PLENTY
+    budgets: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tight(self) -> bool:
+        """Memory may be short."""
+        return self.pages < PLENTY or bool(self.budgets)
 
 
 def scenario(seed: int) -> Scenario:
@@ -69,16 +83,30 @@ def scenario(seed: int) -> Scenario:
         prefill_chunk_live=draw.choice((1, 2, 6)),
         anchor_every=draw.choice((4, 9, 100)),
         max_records=draw.randint(0, 3),
+        tranche=draw.choice((32768, 3, 8)),
     )
     pages = draw.choice(PAGES)
     if draw.random() < 0.05:
         return Scenario(limits, _flood(draw, limits), pages=pages)
     spread = draw.choice((1, 6, 20))
     calm = draw.random() < 0.3  # nothing breaks and nobody leaves: what is left must be in perfect order
-    visitors = tuple(_visitor(draw, limits, spread, calm=calm) for _ in range(draw.randint(1, 9)))
+    visitors: list[Visitor] = []
+    for _ in range(draw.randint(1, 9)):
+        visitors.append(_visitor(draw, limits, spread, calm=calm))
+        if draw.random() < 0.2:
+            visitors += _followers(draw, visitors[-1])
     faults = frozenset(draw.randrange(40) for _ in range(draw.choice((0, 0, 0, 1, 3)) * (not calm)))
     closes = draw.randrange(1, 30) if not calm and draw.random() < 0.1 else None
-    return Scenario(limits, visitors, faults, closes, pages)
+    budgets = tuple((draw.randrange(25), draw.choice((6, 12, 30))) for _ in range(draw.choice((0, 0, 1, 3))))
+    return Scenario(limits, tuple(visitors), faults, closes, pages, budgets)
+
+
+def _followers(draw: random.Random, leader: Visitor) -> list[Visitor]:
+    """More answers to the prompt of a visitor, each with habits of its own."""
+    return [
+        replace(leader, follows=1 + index, seed=draw.randrange(5), temperature=draw.choice((0.0, 1.0)))
+        for index in range(draw.randint(1, 3))
+    ]
 
 
 def _flood(draw: random.Random, limits: SchedulerLimits) -> tuple[Visitor, ...]:
@@ -136,6 +164,8 @@ def _simpler(found: Scenario) -> Iterator[Scenario]:
         yield replace(found, faults=found.faults - {fault})
     if found.closes_at is not None:
         yield replace(found, closes_at=None)
+    for change in found.budgets:
+        yield replace(found, budgets=tuple(kept for kept in found.budgets if kept != change))
     for index, visitor in enumerate(visitors):
         for plain in _plainer(visitor):
             yield replace(found, visitors=(*visitors[:index], plain, *visitors[index + 1 :]))
@@ -143,7 +173,8 @@ def _simpler(found: Scenario) -> Iterator[Scenario]:
 
 def _plainer(visitor: Visitor) -> Iterator[Visitor]:
     default = Visitor()
-    for name in ("rule", "fault", "leaving", "pace", "reuse", "stops", "temperature", "seed", "family", "at"):
+    flat = ("rule", "fault", "leaving", "pace", "reuse", "stops", "temperature", "seed", "family", "at")
+    for name in (*flat, "follows"):
         if getattr(visitor, name) != getattr(default, name):
             yield replace(visitor, **{name: getattr(default, name)})
     for name in ("length", "budget"):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from engine.core import Event, FinishReason
+from engine.core import Event, FinishReason, Started
 from engine.errors import CapacityError, NotReadyError
 from engine.loop import Engine
 from engine.tests.fake_pages import ledger
 from engine.tests.simulation.guest import Guest, request_of
 from engine.tests.simulation.model import Inline, Runner, digest
-from engine.tests.simulation.scenario import PLENTY, Scenario
+from engine.tests.simulation.scenario import Scenario
 
 MOST_TURNS = 10_000
 
@@ -31,6 +31,7 @@ class World:
     turn: int = 0
     closed: bool = False
     lone_faults: int = 0
+    ready: set[str] = field(default_factory=set)  # those who waited for nobody when the last turn ended
     _moved: dict[str, tuple[int, int]] = field(default_factory=dict)  # tokens in the cache, and since when
     _checked: set[int] = field(default_factory=set)  # kept records that hold what they should
 
@@ -57,6 +58,10 @@ class World:
         if self.turn == self.scenario.closes_at:
             self.engine.close()
             self.closed = True
+        for turn, pages in self.scenario.budgets:
+            if turn == self.turn:
+                memory = self.engine._scheduler.memory
+                memory.total = min(pages, memory.ledger.pages) * memory.ledger.page_bytes
         for number, visitor in enumerate(self.scenario.visitors):
             if visitor.at == self.turn:
                 self._enter(f"v{number}", number)
@@ -68,8 +73,7 @@ class World:
         live = any(g.answer.tokens for g in self.guests.values() if g not in over and g not in leavers)
         calls = self.runner.calls
         self.engine.turn()
-        served = sum(guest.started for guest in self.guests.values() if guest not in over)
-        assert served >= self.scenario.limits.max_sequences or not self.waiting, "a free slot and a queue"
+        self._check_slots(sum(guest.started for guest in self.guests.values() if guest not in over))
         if self.runner.calls > calls:
             self._check_step(live=live)
         for guest in leavers:
@@ -78,10 +82,29 @@ class World:
         self._read()
         self.turn += 1
 
+    def _check_slots(self, served: int) -> None:
+        """A slot is free only while everybody waits for a prompt that is being computed."""
+        ready = {name for name in self.waiting if not self._held(name)}
+        if served < self.scenario.limits.max_sequences:
+            late = {name for name in ready if name in self.ready or not self.guests[name].request.follows}
+            assert not late, f"a free slot, and {late} wait"
+        self.ready = ready
+
+    def _held(self, name: str) -> bool:
+        """It waits for the prompt of another."""
+        request = self.guests[name].request
+        leader = self.engine._scheduler._running.get(request.follows or "")
+        return leader is not None and leader.computed < len(request.prompt) - 1
+
     def _enter(self, name: str, number: int) -> None:
         visitor, limits = self.scenario.visitors[number], self.scenario.limits
-        request = request_of(visitor, name)
-        guest = Guest(visitor, request, limits.context - len(request.prompt))
+        leader = (
+            self.scenario.visitors[number - visitor.follows] if 0 < visitor.follows <= number else visitor
+        )
+        same = leader is not visitor and leader.prompt == visitor.prompt and leader.reuse
+        request = request_of(visitor, name, follows=f"v{number - visitor.follows}" if same else None)
+        promised = limits.tranche if self.scenario.tight else limits.context
+        guest = Guest(visitor, request, limits.context - len(request.prompt), promised)
         full = self.open >= limits.max_sequences + limits.queue_depth
         self.guests[name] = guest
         self.waiting.append(name)
@@ -108,8 +131,8 @@ class World:
         was_started = guest.started
         guest.hear(event)
         name = guest.request.id
-        if guest.started and not was_started:
-            assert self.waiting.popleft() == name, f"{name} overtakes"
+        if isinstance(event, Started) and not was_started:
+            self._start(guest, event)
         if guest.finished is not None and not guest.started:
             self.waiting.remove(name)
         habits = guest.visitor
@@ -118,6 +141,16 @@ class World:
         if habits.leaving == "vanishes" and habits.leaves_after <= guest.heard:
             guest.left_at = self.turn if guest.left_at is None else guest.left_at
             raise RuntimeError("nobody listens")
+
+    def _start(self, guest: Guest, event: Started) -> None:
+        """It overtakes only those who wait for a prompt, and starts where the one that it follows is."""
+        name, end = guest.request.id, len(guest.request.prompt) - 1
+        before = list(self.waiting)[: self.waiting.index(name)]
+        assert all(map(self._held, before)), f"{name} overtakes {before}"
+        assert not self._held(name), f"{name} does not wait for the prompt"
+        if guest.request.follows in self.engine._scheduler._running and not self.scenario.tight:
+            assert event.cached_tokens == end, f"{name} computes what it shares"
+        self.waiting.remove(name)
 
     def _read(self) -> None:
         """Callers read what they were told, each at its own pace; one whose backlog is full is cut off."""
@@ -184,7 +217,8 @@ class World:
         assert self.engine.stalled_s == 0.0
         ledger, states = self.runner.ledger, self.engine._kept.values()
         assert stats.memory.used == ledger.used * ledger.page_bytes + sum(kept.own_bytes for kept in states)
-        assert stats.memory.used <= stats.memory.total
+        assert stats.memory.used <= ledger.pages * ledger.page_bytes
+        assert stats.memory.used <= stats.memory.total or self.scenario.budgets
         ends = [guest.finished for guest in self.guests.values()]
         counters = stats.counters
         let_in = counters["requests_started"] - counters["requests_rejected"]
@@ -201,7 +235,7 @@ class World:
     def _check_reason(self, guest: Guest) -> None:
         name, fault = guest.request.id, guest.visitor.fault
         if guest.finished is FinishReason.REFUSED:
-            assert self.scenario.pages < PLENTY, f"{name} was refused for nothing"
+            assert self.scenario.tight, f"{name} was refused for nothing"
             assert not guest.started
         elif guest.finished is FinishReason.CANCELLED:
             assert guest.left_at is not None or self.closed, f"{name} was cancelled by nobody"
