@@ -263,7 +263,8 @@ def test_probabilities_cover_the_text_and_nothing_else(thinker: Live, asked: dic
 def test_the_client_reads_probabilities(thinker: Live) -> None:
     with client(thinker) as connection:
         response = connection.responses.create(model="m", input="Hi", top_logprobs=1)
-    part: Any = response.output[0].content[0]  # type: ignore[union-attr]
+    output: Any = response.output
+    part = output[0].content[0]
 
     assert part.text.encode() == b"".join(bytes(token.bytes) for token in part.logprobs)
     assert 1 == response.top_logprobs
