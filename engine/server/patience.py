@@ -1,6 +1,7 @@
-"""A connection before there is a request: a bound on the time of its head, and JSON for what is no request.
+"""A connection outside of requests: bounds on the time of a head and of an unread body, JSON for no request.
 
-A connection whose headers come in drips would otherwise stay open for ever.  Knows nothing of bodies.
+A connection whose headers come in drips would otherwise stay open for ever, and so would one whose body still
+comes in drips after it was refused.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ class PatientProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with `headers_s` seconds from a request's first byte to the end of its headers.
 
     For the first request they begin with the connection; how long one may idle later is uvicorn's own limit.
+    A body that was answered before its end has `rest_s` more: closing at once would take the answer away from
+    a client that is still sending.
     """
 
     headers_s: ClassVar[float] = 20.0
+    rest_s: ClassVar[float] = 10.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -43,6 +47,12 @@ class PatientProtocol(H11Protocol):
         """Called by the event loop."""
         super().connection_lost(exc)
         self._rest()
+
+    def on_response_complete(self) -> None:
+        """Called by uvicorn when an answer is written."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self.loop.call_later(self.rest_s, self._hang_up, self.cycle)
 
     def send_400_response(self, msg: str) -> None:
         """Called for bytes that are no request: 431 for a head over the limit, else what h11 says."""
@@ -71,6 +81,11 @@ class PatientProtocol(H11Protocol):
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
+
+    def _hang_up(self, cycle: object) -> None:
+        """Close a connection whose body still comes, unless it came and another request is served now."""
+        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()
 
     def _give_up(self) -> None:
         self._limit = None

@@ -1,107 +1,37 @@
-"""The engine thread: right answers whatever runs beside, cache reuse, cancellation, faults."""
+"""The engine thread: right answers whatever runs beside, ends, cancellation, faults."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cache.shelf import Shelf
 from engine.core import (
-    Allowance,
     CacheKind,
-    Event,
-    Finished,
     FinishReason,
-    Generated,
     Logits,
     Request,
     SamplingParams,
     Started,
 )
-from engine.errors import CapacityError, ContextLengthError, NotReadyError, RequestError, RuleError
+from engine.errors import CapacityError, ContextLengthError, NotReadyError, RequestError
 from engine.loop import Engine
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
-from engine.tests.fake_pages import ledger
-from engine.tests.fake_runner import FakeRunner
-
-VOCAB = 50
-GREEDY = SamplingParams(temperature=0.0)
-LIMITS = SchedulerLimits(
-    context=400, max_sequences=3, prefill_chunk=16, prefill_chunk_live=5, anchor_every=24, max_records=4
+from engine.tests.engines import (
+    LIMITS,
+    VOCAB,
+    complete,
+    prompt,
+    request,
+    running,
+    slow_runner,
+    submit,
 )
-
-
-@dataclass(slots=True)
-class Answer:
-    """Collects the events of one request."""
-
-    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
-    tokens: list[int] = field(default_factory=list)
-    started: Started | None = None
-
-    def wait(self) -> Finished:
-        while True:
-            event = self.events.get(timeout=20)
-            if isinstance(event, Finished):
-                return event
-            if isinstance(event, Started):
-                self.started = event
-            else:
-                self.tokens.append(event.token)
-
-    def wait_for_token(self) -> int:
-        while True:
-            event = self.events.get(timeout=20)
-            assert not isinstance(event, Finished)
-            if isinstance(event, Generated):
-                self.tokens.append(event.token)
-                return event.token
-
-
-@contextmanager
-def running(
-    runner: FakeRunner, limits: SchedulerLimits = LIMITS, shelf: Shelf | None = None
-) -> Iterator[Engine]:
-    engine = Engine(runner, limits, shelf=shelf)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-def slow_runner() -> FakeRunner:
-    """Slow enough that a request for hundreds of tokens is still open when the test goes on."""
-    return FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.005))
-
-
-def request(name: str, prompt: tuple[int, ...], count: int = 5, **options: object) -> Request:
-    return Request(name, prompt, count, sampling=GREEDY, **options)  # type: ignore[arg-type]
-
-
-def submit(engine: Engine, asked: Request) -> Answer:
-    answer = Answer()
-    engine.submit(asked, answer.events.put)
-    return answer
-
-
-def complete(engine: Engine, asked: Request) -> Answer:
-    answer = submit(engine, asked)
-    assert answer.wait().reason is FinishReason.LENGTH
-    return answer
-
-
-def prompt(length: int, first: int = 1) -> tuple[int, ...]:
-    return tuple((first + 7 * index) % VOCAB for index in range(length))
+from engine.tests.fake_runner import FakeRunner
 
 
 @settings(max_examples=25, deadline=None)
@@ -141,232 +71,6 @@ def test_a_seed_gives_the_same_draws_alone_and_in_company() -> None:
             return answer.tokens
 
     assert draw(0) == draw(4)
-
-
-def test_the_same_prompt_again_is_cached_except_its_last_token() -> None:
-    runner = FakeRunner(VOCAB)
-    with running(runner) as engine:
-        first = complete(engine, request("a", prompt(60)))
-        again = complete(engine, request("b", prompt(60)))
-
-    assert first.started == Started(0, CacheKind.COLD)
-    assert again.started == Started(59, CacheKind.FORK)
-    assert first.tokens == again.tokens
-
-
-def test_a_follow_up_continues_the_finished_sequence_in_place() -> None:
-    runner = FakeRunner(VOCAB)
-    with running(runner) as engine:
-        first = complete(engine, request("a", prompt(60)))
-        longer = (*prompt(60), *first.tokens, 1, 2, 3)
-        second = complete(engine, request("b", longer))
-        stats = engine.stats()
-
-    assert second.started == Started(64, CacheKind.WARM)
-    assert runner.continuation(longer, 5) == second.tokens
-    assert stats.records == 1
-
-
-def test_a_sequence_that_is_continued_is_no_kept_one_meanwhile() -> None:
-    with running(slow_runner()) as engine:
-        first = complete(engine, request("a", prompt(60)))
-        second = submit(engine, request("b", (*prompt(60), *first.tokens, 1, 2, 3), 300))
-        second.wait_for_token()
-        stats = engine.stats()
-
-    assert (0, 0) == (stats.records, stats.memory.warm)
-
-
-def test_a_common_head_is_reused_from_the_grid() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
-        complete(engine, request("a", prompt(60)))
-        other = complete(engine, request("b", (*prompt(50), 9, 9, 9)))
-
-    assert other.started == Started(48, CacheKind.FORK)
-
-
-def test_prompts_that_differ_early_share_nothing() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
-        complete(engine, request("a", prompt(60, 1)))
-        other = complete(engine, request("b", prompt(60, 2)))
-
-    assert other.started == Started(0, CacheKind.COLD)
-
-
-def test_a_request_without_reuse_neither_takes_nor_leaves_a_prefix() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
-        complete(engine, request("a", prompt(60), reuse=False))
-        second = complete(engine, request("b", prompt(60)))
-        third = complete(engine, request("c", prompt(60), reuse=False))
-
-    assert (0, 0) == (
-        second.started and second.started.cached_tokens,
-        third.started and third.started.cached_tokens,
-    )
-
-
-def test_kept_sequences_yield_to_new_ones_when_memory_is_short() -> None:
-    runner = FakeRunner(VOCAB, ledger=ledger(pages=40))
-    limits = SchedulerLimits(context=400, max_records=100)
-    with running(runner, limits) as engine:
-        for first in range(8):
-            complete(engine, request(f"r{first}", prompt(60, first)))
-        stats = engine.stats()
-
-    assert 320 == stats.memory.total
-    assert 8 * 8 + 20 <= stats.memory.used <= 320
-    assert 3 == stats.records
-    assert 5 == stats.counters["evictions_warm"]
-
-
-def test_a_request_for_which_nothing_can_yield_is_refused_at_once_and_alone() -> None:
-    runner = FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.005), ledger=ledger(pages=40))
-    limits = SchedulerLimits(context=400, max_records=100)
-    with running(runner, limits) as engine:
-        first = submit(engine, request("a", prompt(150), 80))
-        first.wait_for_token()
-        refused = submit(engine, request("b", prompt(60, 2), 20)).wait()
-        small = submit(engine, request("c", prompt(5, 3), 4)).wait()
-        finished = first.wait()
-        counters = engine.stats().counters
-
-    assert FinishReason.REFUSED is refused.reason
-    assert "1 running and 0 waiting requests hold" in str(refused.message)
-    assert (FinishReason.LENGTH, FinishReason.LENGTH) == (small.reason, finished.reason)
-    assert runner.continuation(prompt(150), 80) == first.tokens
-    assert (1, 2) == (counters["requests_rejected"], counters["requests_completed"])
-
-
-def test_an_answer_whose_next_part_finds_no_memory_ends_as_too_long() -> None:
-    runner = FakeRunner(VOCAB, before_step=lambda _: time.sleep(0.002), ledger=ledger(pages=30))
-    limits = SchedulerLimits(context=400, tranche=20)
-    with running(runner, limits) as engine:
-        long = submit(engine, request("a", prompt(20), 300))
-        long.wait_for_token()
-        other = submit(engine, request("b", prompt(40, 2), 20))
-        ends = (long.wait().reason, other.wait().reason)
-
-    assert (FinishReason.LENGTH, FinishReason.LENGTH) == ends
-    assert 20 <= len(long.tokens) < 300
-    assert runner.continuation(prompt(20), len(long.tokens)) == long.tokens
-    assert runner.continuation(prompt(40, 2), 20) == other.tokens
-
-
-def test_branches_of_a_running_prompt_start_where_it_was_kept() -> None:
-    runner = slow_runner()
-    with running(runner) as engine:
-        first = submit(engine, request("a", prompt(60), 30))
-        first.wait_for_token()
-        second = submit(engine, request("b", prompt(60), 30))
-        second.wait()
-        first.wait()
-
-    assert second.started == Started(59, CacheKind.FORK)
-    assert runner.continuation(prompt(60), 30) == first.tokens == second.tokens
-
-
-def shelf(directory: Path) -> Shelf:
-    return Shelf(directory, fingerprint="fake", budget=10**6)
-
-
-def test_a_new_process_finds_the_conversations_of_the_last_one(tmp_path: Path) -> None:
-    limits = SchedulerLimits(context=2000)
-    with running(FakeRunner(VOCAB), limits, shelf(tmp_path)) as engine:
-        first = complete(engine, request("a", prompt(600)))
-    runner = FakeRunner(VOCAB)
-    longer = (*prompt(600), *first.tokens, 1, 2, 3)
-    with running(runner, limits, shelf(tmp_path)) as engine:
-        second = complete(engine, request("b", longer))
-        other = complete(engine, replace(request("c", longer), tenant="another"))
-
-    assert second.started == Started(604, CacheKind.WARM)
-    assert runner.continuation(longer, 5) == second.tokens
-    assert other.started == Started(0, CacheKind.COLD)
-
-
-def test_a_conversation_that_had_to_yield_comes_back_from_disk(tmp_path: Path) -> None:
-    runner = FakeRunner(VOCAB, ledger=ledger(pages=130))
-    limits = SchedulerLimits(context=2000)
-    with running(runner, limits, shelf(tmp_path)) as engine:
-        complete(engine, request("a", prompt(600)))
-        complete(engine, request("b", prompt(600, 2)))
-        while len(list(tmp_path.glob("*.kv"))) < 2:
-            time.sleep(0.001)
-        again = complete(engine, request("c", (*prompt(600), 9)))
-        counters = engine.stats().counters
-
-    assert again.started is not None
-    assert 599 <= again.started.cached_tokens
-    assert runner.continuation((*prompt(600), 9), 5) == again.tokens
-    assert counters["evictions_warm"] >= 2
-
-
-def test_what_yields_to_a_conversation_from_disk_is_stored_as_it_was(tmp_path: Path) -> None:
-    """It must be written before the other one is read into its pages."""
-    runner = FakeRunner(VOCAB, ledger=ledger(pages=130))
-    limits = SchedulerLimits(context=2000)
-    with running(runner, limits, shelf(tmp_path)) as engine:
-        complete(engine, request("a", prompt(600)))
-        second = complete(engine, request("b", prompt(600, 2)))
-        while len(list(tmp_path.glob("*.kv"))) < 2:
-            time.sleep(0.001)
-        grown = (*prompt(600, 2), *second.tokens, *range(20))
-        complete(engine, request("b2", grown))
-        complete(engine, request("c", (*prompt(600), 9)))
-    runner = FakeRunner(VOCAB)
-    with running(runner, limits, shelf(tmp_path)) as engine:
-        again = complete(engine, request("b3", (*grown, 9)))
-
-    assert again.started is not None
-    assert 620 < again.started.cached_tokens
-    assert runner.continuation((*grown, 9), 5) == again.tokens
-
-
-def test_a_damaged_file_costs_a_computation_and_no_answer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = SchedulerLimits(context=2000)
-    with running(FakeRunner(VOCAB), limits, shelf(tmp_path)) as engine:
-        complete(engine, request("a", prompt(600)))
-    (path,) = tmp_path.glob("*.kv")
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    runner = FakeRunner(VOCAB)
-    with running(runner, limits, shelf(tmp_path)) as engine:
-        again = complete(engine, request("b", prompt(600)))
-
-    assert again.started == Started(0, CacheKind.COLD)
-    assert runner.continuation(prompt(600), 5) == again.tokens
-    assert "its rows are damaged" in caplog.text
-
-
-def test_tenants_never_share_a_prefix() -> None:
-    with running(FakeRunner(VOCAB)) as engine:
-        complete(engine, replace(request("a", prompt(60)), tenant="one"))
-        other = complete(engine, replace(request("b", prompt(60)), tenant="two"))
-        own = complete(engine, replace(request("c", prompt(60)), tenant="one"))
-
-    assert other.started == Started(0, CacheKind.COLD)
-    assert own.started == Started(59, CacheKind.FORK)
-
-
-@pytest.mark.parametrize("length", [60, 200], ids=["asked_for", "by_its_length"])
-def test_a_pinned_conversation_outlives_many_short_ones(length: int) -> None:
-    runner = FakeRunner(VOCAB, ledger=ledger(pages=60))
-    limits = SchedulerLimits(context=400, max_records=100, pin_from=150)
-    with running(runner, limits) as engine:
-        wish = True if length < 150 else None
-        complete(engine, replace(request("deep", prompt(length)), pin=wish))
-        for first in range(1, 20):
-            complete(engine, request(f"r{first}", prompt(60, first)))
-        again = complete(engine, request("again", (*prompt(length), 7)))
-        stats = engine.stats()
-
-    assert again.started is not None
-    assert length <= again.started.cached_tokens + 1
-    assert stats.memory.pinned > 0
-    assert stats.counters["evictions_warm"] > 10
 
 
 def test_a_stop_id_ends_the_answer_and_is_not_part_of_it() -> None:
@@ -518,86 +222,6 @@ def test_counters_add_up() -> None:
     assert (3, 3) == (counters["requests_started"], counters["requests_completed"])
     assert 90 == counters["tokens_prefilled_computed"] + counters["tokens_prefilled_cached"]
     assert 15 == counters["tokens_decoded"]
-
-
-@dataclass(slots=True)
-class Script:
-    """A rule that says one allowance after another, the last one for ever."""
-
-    allowances: list[Allowance]
-    taken: list[tuple[int, ...]] = field(default_factory=list)
-
-    def next(self, taken: tuple[int, ...]) -> Allowance:
-        self.taken.append(taken)
-        return self.allowances.pop(0) if len(self.allowances) > 1 else self.allowances[0]
-
-
-def test_a_rule_forces_ids_and_hears_of_every_id() -> None:
-    rule = Script([Allowance(forced=(4, 5, 6)), Allowance()])
-    runner = FakeRunner(VOCAB)
-    with running(runner) as engine:
-        other = submit(engine, request("o", prompt(30, 2), 20))
-        answer = complete(engine, request("a", prompt(20), 6, rule=rule))
-        other.wait()
-    after = runner.continuation((*prompt(20), 4, 5, 6), 3)
-
-    assert [4, 5, 6, *after] == answer.tokens
-    assert [(), (4, 5, 6), *((token,) for token in after[:-1])] == rule.taken
-    assert runner.continuation(prompt(30, 2), 20) == other.tokens
-
-
-def test_a_rule_bounds_what_is_drawn_also_at_high_temperature() -> None:
-    allowed = np.zeros(VOCAB, dtype=np.bool_)
-    allowed[[3, 9]] = True
-    hot = SamplingParams(temperature=2.0)
-    with running(FakeRunner(VOCAB)) as engine:
-        asked = Request("a", prompt(20), 40, hot, rule=Script([Allowance(allowed=allowed)]))
-        answer = complete(engine, asked)
-
-    assert {3, 9} == set(answer.tokens)
-
-
-def test_a_reluctant_id_is_replaced_a_bounded_number_of_times() -> None:
-    runner = FakeRunner(VOCAB, next_token=lambda _: 7)
-    rule = Script([Allowance(reluctant=frozenset({7}))])
-    with running(runner) as engine:
-        answer = submit(engine, request("a", prompt(20), 100, stop_ids=frozenset({7}), rule=rule))
-        finished = answer.wait()
-
-    assert (FinishReason.STOP, 24) == (finished.reason, len(answer.tokens))
-    assert 7 not in answer.tokens
-
-
-def test_a_rule_that_breaks_ends_only_its_request_and_says_why() -> None:
-    class Broken:
-        def next(self, taken: tuple[int, ...]) -> Allowance:
-            raise RuleError(f"the grammar grew too large after {len(taken)} ids")
-
-    runner = FakeRunner(VOCAB)
-    with running(runner) as engine:
-        good = submit(engine, request("g", prompt(20), 20))
-        bad = submit(engine, request("b", prompt(20, 2), 20, rule=Broken())).wait()
-        good.wait()
-
-    assert (FinishReason.FAILED, "the grammar grew too large after 0 ids") == (bad.reason, bad.message)
-    assert runner.continuation(prompt(20), 20) == good.tokens
-
-
-def test_probabilities_are_those_of_the_model() -> None:
-    runner = FakeRunner(VOCAB)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    with running(runner) as engine:
-        engine.submit(request("a", prompt(20), 1, top_logprobs=3), events.put)
-        events.get(timeout=20)
-        generated = events.get(timeout=20)
-    logits = runner.logits(prompt(20)).astype(np.float64)
-    expected = np.log(np.exp(logits) / np.exp(logits).sum())
-
-    assert isinstance(generated, Generated)
-    assert list(np.argsort(-expected)[:3]) == [token for token, _ in generated.top]
-    assert [generated.logprob, *sorted(expected)[:-4:-1]] == pytest.approx(
-        [expected[generated.token], *(value for _, value in generated.top)]
-    )
 
 
 def test_an_engine_whose_step_hangs_says_for_how_long() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.config import EngineSettings
-from engine.tests.server.live import Live, Script, live_server
+from engine.tests.server.live import Live, Script, live_server, until
 
 ABORTS = 1000
 TOGETHER = 50
@@ -76,6 +76,14 @@ async def leave_all(port: int) -> None:
         await asyncio.gather(*(leave(port, number) for number in range(start, start + TOGETHER)))
 
 
+def slowdown() -> float:
+    """How much longer than on an idle machine a thread takes now."""
+    began, spent = time.monotonic(), time.thread_time()
+    while (own := time.thread_time() - spent) < 0.2:
+        pass
+    return max(1.0, (time.monotonic() - began) / own)
+
+
 def settled(live: Live) -> bool:
     stats = live.service.engine.stats()
     return (0, 0) == (stats.running, stats.queued)
@@ -88,8 +96,7 @@ def test_a_thousand_clients_that_leave_leave_nothing_behind(caplog: pytest.LogCa
     with live_server(script, engine=settings) as live:
         asyncio.run(leave_all(live.port))
         began = time.monotonic()
-        while not settled(live) and time.monotonic() - began < 10 * SETTLE_S:
-            time.sleep(0.01)
+        until(lambda: settled(live), seconds=60)
         took = time.monotonic() - began
         engine = live.service.engine
         counters = engine.stats().counters
@@ -102,7 +109,7 @@ def test_a_thousand_clients_that_leave_leave_nothing_behind(caplog: pytest.LogCa
 
     ended = sum(counters[f"requests_{how}"] for how in ("completed", "failed", "canceled"))
     assert "socket.send" not in caplog.text, "it wrote on to clients that were gone"
-    assert took < SETTLE_S
+    assert took < SETTLE_S * slowdown()
     assert (0, 0, 0, 0) == left
     assert 0 == counters["requests_failed"]
     assert counters["requests_started"] == ended + counters["requests_rejected"]

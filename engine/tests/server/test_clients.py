@@ -119,11 +119,20 @@ def test_sixteen_asynchronous_streams_do_not_mix(live: Live) -> None:
     assert [f"You are in place {number}" for number in range(16)] == asyncio.run(run())
 
 
+def refusals(live: Live) -> int:
+    return live.service.engine.stats().counters["requests_rejected"]
+
+
 def test_a_full_server_is_tried_again_and_says_so_where_it_is_not() -> None:
     gate = threading.Event()
-    script = Script("</think>ok", before_step=lambda _: gate.wait(20))
+    script = Script("</think>ok", before_step=lambda _: gate.wait(60))
     settings = EngineSettings(max_sequences=1, queue_depth=0)
     with live_server(script, engine=settings) as live:
+
+        def open_after_three() -> None:
+            until(lambda: refusals(live) >= 3)
+            gate.set()
+
         one = openai.OpenAI(base_url=f"{live.base_url}/v1", api_key="x", max_retries=0)
         held = threading.Thread(target=lambda: one.chat.completions.create(model="m", messages=ASK))
         held.start()
@@ -135,9 +144,11 @@ def test_a_full_server_is_tried_again_and_says_so_where_it_is_not() -> None:
             pytest.raises(anthropic.APIStatusError) as overloaded,
         ):
             other.messages.create(model="m", max_tokens=9, messages=ASK)
-        threading.Timer(0.2, gate.set).start()
-        with openai.OpenAI(base_url=f"{live.base_url}/v1", api_key="x", max_retries=2) as patient:
+        opener = threading.Thread(target=open_after_three)
+        opener.start()
+        with openai.OpenAI(base_url=f"{live.base_url}/v1", api_key="x", max_retries=20) as patient:
             answer = patient.chat.completions.create(model="m", messages=ASK)
+        opener.join(20)
         held.join(20)
         one.close()
 
@@ -159,11 +170,11 @@ def test_errors_are_the_exceptions_of_the_client(
     live: Live, body: dict[str, Any], error: type[openai.APIStatusError]
 ) -> None:
     with openai.OpenAI(base_url=f"{live.base_url}/v1", api_key="x") as client:  # 400 is never tried again
-        before = live.service.engine.stats().counters["requests_rejected"]
+        before = refusals(live)
         with pytest.raises(error) as caught:
             client.chat.completions.create(**{"model": "m", "messages": ASK, **body})
 
-    assert 1 == live.service.engine.stats().counters["requests_rejected"] - before
+    assert 1 == refusals(live) - before
     assert caught.value.request_id is not None
 
 

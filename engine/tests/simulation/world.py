@@ -91,10 +91,12 @@ class World:
         self.ready = ready
 
     def _held(self, name: str) -> bool:
-        """It waits for the prompt of another."""
+        """It waits for the prompt of another, which may wait itself."""
         request = self.guests[name].request
         leader = self.engine._scheduler._running.get(request.follows or "")
-        return leader is not None and leader.computed < len(request.prompt) - 1
+        if leader is None:
+            return request.follows in self.waiting
+        return leader.computed < len(request.prompt) - 1
 
     def _enter(self, name: str, number: int) -> None:
         visitor, limits = self.scenario.visitors[number], self.scenario.limits
