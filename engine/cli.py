@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "serve")
     options = _parser().parse_args(words)
+    options.words = words[1:]
     # Before torch loads: idle threads sleep.  On two busy cores their spinning made prefill 3 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s level=%(levelname)s %(name)s %(message)s")
@@ -59,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_chat(commands.add_parser("chat", help="talk to a server on the terminal"))
     _add_run(commands.add_parser("run", help="answer one prompt on the terminal"))
     _add_inspect(commands.add_parser("inspect", help="show a model's shape and what fits in memory"))
-    _add_bench(commands.add_parser("bench", help="measure decode and prefill rates on this machine"))
+    bench = "measure decode and prefill rates on this machine"
+    _add_bench(commands.add_parser("bench", help=bench, allow_abbrev=False))
     _add_load(commands.add_parser("load", help="let many clients ask a server, and check every answer"))
     return parser
 
@@ -134,12 +136,19 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depths", help="tokens before decoding; default: 512,8192; on a card more")
     parser.add_argument("--decode", type=int, default=32, metavar="N", help="tokens to decode; default: 32")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="the same bench of another checkout and this, in turns",
+    )
+    parser.add_argument("--turns", type=int, default=1, metavar="N", help="A B B A so often; default: 1")
     card = parser.add_argument_group("on an accelerator, a synthetic model of full size")
     card.add_argument("--synthetic", metavar="NAME", help="a published shape with random weights: v4-flash")
     card.add_argument("--layers", type=int, metavar="N", help="only the first N layers; default: all")
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
     card.add_argument("--prefill", default="8192,131072", help="prompts in tokens; default: 8192,131072")
-    card.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
     card.add_argument(
         "--write", type=Path, metavar="FILE", help="write the synthetic model as a model file instead"
     )
@@ -235,32 +244,62 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    if options.against:
+        return _bench_against(options)
     if options.synthetic or options.load:
         return _bench_card(options)
     if options.write:
         raise SettingError("--write needs --synthetic, which names the shape to write")
     settings = _settings(options)
     path = model_path(settings)
+    _check_out(options.out)
     depths = _numbers(options.depths or "512,8192", "--depths", MAX_TOKENS)
     from engine.bench.service import describe, measure
 
     report = measure(path, settings, depths=depths, decode=options.decode)
-    print(json.dumps(report, indent=1) if options.json else describe(report))
+    _show(report, options, describe)
     return 0
 
 
 def _bench_card(options: argparse.Namespace) -> int:
-    if options.out and (options.out.is_dir() or not options.out.parent.is_dir()):
-        raise SettingError(f"--out is {str(options.out)!r}; allowed is a file in a folder that exists")
+    _check_out(options.out)
     if options.write:
         return _write_synthetic(options)
     report = _time_load(options) if options.load else _measure_card(options)
+    _show(report, options, None if options.out else lambda found: json.dumps(found, indent=1))
+    return 0
+
+
+def _bench_against(options: argparse.Namespace) -> int:
+    from engine.bench.against import compare, describe, run_bench
+
+    _check_out(options.out)
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # what is not for the bench itself
+    own.add_argument("--json", action="store_true")
+    for name in ("--against", "--turns", "--out"):
+        own.add_argument(name)
+    _, words = own.parse_known_args(options.words)
+    report = compare(options.against.resolve(), words, options.turns, run_bench)
+    _show(report, options, describe)
+    return 0
+
+
+def _check_out(path: Path | None) -> None:
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise SettingError(f"--out is {str(path)!r}; allowed is a file in a folder that exists")
+
+
+def _show(
+    report: dict[str, Any], options: argparse.Namespace, describe: Callable[[dict[str, Any]], str] | None
+) -> None:
+    """Write the report where it was asked for, and print it as JSON or in words."""
     text = json.dumps(report, indent=1)
     if options.out:
         options.out.write_text(text + "\n")
-    if options.json or not options.out:
+    if options.json:
         print(text)
-    return 0
+    elif describe:
+        print(describe(report))
 
 
 def _measure_card(options: argparse.Namespace) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import triton
 from torch import Tensor
 
+from engine.device import costs
 from engine.device.cache import DeviceCache
 from engine.device.decode import MOST_ROWS, DecodeStep, Products, check_shape
 from engine.device.load import accelerator
@@ -98,8 +100,9 @@ def _spec(plan: Plan) -> ModelSpec:
 
 
 def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
-    card = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
-    report: dict[str, Any] = {**card, "model": plan.model, "layers": spec.n_layer}
+    made = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "card": torch.cuda.get_device_name()}
+    versions = {"torch": torch.__version__, "triton": triton.__version__}
+    report: dict[str, Any] = {**made, **versions, "model": plan.model, "layers": spec.n_layer}
     began = time.perf_counter()
     weights = DeviceWeights.load(spec, Synthetic(spec, device))
     torch.cuda.synchronize()
@@ -119,6 +122,7 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
     report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
+    report["costs"] = _costs(model, plan)
     report["prefill"] = [_prefill(model, tokens) for tokens in plan.prefill]
     del cache, model
     report["capacity"] = capacity(spec, device, say)
@@ -232,6 +236,26 @@ def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
     }
 
 
+def _costs(model: Loaded, plan: Plan) -> dict[str, Any]:
+    """The table of verify costs over the depths of a plan, one captured step for each number of rows."""
+    steps = {rows: DecodeStep(model.weights, model.cache, model.products, rows) for rows in costs.ROWS}
+    random = torch.Generator(model.weights.device).manual_seed(0)
+    for step in steps.values():
+        step.tokens.random_(0, model.weights.spec.vocab, generator=random)
+        step.capture()
+
+    def clock(depth: int, rows: int) -> float:
+        steps[rows].positions.copy_(depth + torch.arange(rows))
+        return clock_once(steps[rows].run)
+
+    for rows in (*costs.ROWS, *costs.ROWS):
+        clock(ROWS_DEPTH, rows)
+    found = costs.measure(plan.depths, plan.steps, clock)
+    for row in found["depths"]:
+        model.say(f"costs at {row['depth']}: {row['cost']} of {costs.UNIT} for {found['rows']} rows")
+    return found
+
+
 def _prefill(model: Loaded, tokens: int) -> dict[str, Any]:
     """Time of a whole prompt of one sequence in chunks, after two chunks that compile what they need."""
     weights, prefill = model.weights, Prefill(model.weights, model.cache)
@@ -251,6 +275,7 @@ def _prefill(model: Loaded, tokens: int) -> dict[str, Any]:
         "tok_s": round(rate, 1),
         "first_ms": round(seconds[0] * 1e3, 2),
         "last_ms": round(seconds[-1] * 1e3, 2),
+        "chunks_ms": [round(chunk * 1e3, 2) for chunk in seconds],
         "finite": bool(torch.isfinite(prefill.run(0, part, last)).all()),
         "kernels": kernels(partial(prefill.run, 0, part, last), 1),
     }
