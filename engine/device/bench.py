@@ -214,15 +214,25 @@ def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
     step.capture()
     torch.cuda.synchronize()
     capture_s = time.perf_counter() - began
+
+    def fresh() -> None:
+        """Other tokens at the same depth: a step that feeds itself soon repeats one token in all its rows."""
+        step.positions.copy_(start)
+        step.tokens.random_(0, model.weights.spec.vocab)
+
     for _ in range(WARM_STEPS):
         step.run()
-    step.positions.copy_(start)
-    seconds = [clock_once(step.run) for _ in range(steps)]
+    seconds = []
+    for _ in range(steps):
+        fresh()
+        seconds.append(clock_once(step.run))
+    experts = step.experts_read
+    fresh()
     middle = statistics.median(seconds)
     finite = bool(torch.isfinite(step.run()).all())
     rate = rows / middle
     model.say(
-        f"depth {depth}, {rows} rows: {middle * 1e3:.3f} ms a step, {rate:.1f} tok/s, "
+        f"depth {depth}, {rows} rows: {middle * 1e3:.3f} ms a step, {rate:.1f} tok/s, {experts} experts, "
         f"finite {finite}, captured in {capture_s:.1f} s"
     )
     return {
@@ -231,6 +241,7 @@ def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
         "ms": round(middle * 1e3, 4),
         "ms_p90": round(sorted(seconds)[int(len(seconds) * 0.9)] * 1e3, 4),
         "tok_s": round(rate, 1),
+        "experts": experts,  # distinct ones in the last layer
         "finite": finite,
         "kernels": kernels(step.run),
     }

@@ -145,6 +145,11 @@ class DecodeStep:
         self._side = torch.cuda.Stream() if weights.device.type == "cuda" else None
         self._apart = False
 
+    @property
+    def experts_read(self) -> int:
+        """Distinct routed experts that the last layer of the last step read."""
+        return len(self._work.routes.experts.unique())
+
     def run(self) -> Tensor:
         """Advance every row by its token; logits [M, V].  The caller moves `tokens` and `positions` on."""
         if self._graph is None:

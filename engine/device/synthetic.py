@@ -25,8 +25,16 @@ from engine.model.tensors import Expected, expected
 
 # Root mean square of a value whose block has scale 1: codes -127..127; magnitude, minor scale and sign; code,
 # scale and minimum of random bytes.
-_SPREAD = {QuantType.Q8_0: 73.0, QuantType.IQ2_XXS: 63.0, QuantType.Q2_K: 16.0}
-_HALVES = {QuantType.Q8_0: (34, (0,)), QuantType.IQ2_XXS: (66, (0,)), QuantType.Q2_K: (84, (80, 82))}
+_SPREAD = {QuantType.Q8_0: 73.0, QuantType.IQ2_XXS: 53.0, QuantType.Q2_K: 13.9}
+# Bytes of a block, and where its F16 scales stand with their share.  A Q2_K value is d (scale code) less
+# m minimum, of which random bytes make 11.25 d - 7.5 m: only with m = 1.5 d is a matrix's mean zero.  With a
+# mean all tokens gather in one direction, the router sends them to the same experts, and a step of many rows
+# reads too few.
+_HALVES = {
+    QuantType.Q8_0: (34, {0: 1.0}),
+    QuantType.IQ2_XXS: (66, {0: 1.0}),
+    QuantType.Q2_K: (84, {80: 1.0, 82: 1.5}),
+}
 
 
 STAGED = 64 << 20  # bytes of a tensor that are on their way to a file at a time
@@ -130,11 +138,12 @@ class Synthetic:
         shape = (*tensor.shape[:-1], row_bytes(kind, tensor.shape[-1]))
         raw = torch.empty(shape, dtype=torch.uint8, device=self._device)
         words = raw.view(-1)[: raw.numel() // 8 * 8].view(torch.int64)
-        words.random_(generator=random)  # 63 random bits
+        words.random_(-(2**63), None, generator=random)
         raw.view(-1)[raw.numel() // 8 * 8 :] = 7
         size, places = _HALVES[kind]
         blocks = raw.unflatten(-1, (-1, size))
-        scale = torch.full((1,), self._deviation(tensor) / _SPREAD[kind], device=self._device).half()
-        for at in places:
-            blocks[..., at : at + 2] = scale.view(torch.uint8)
+        scale = self._deviation(tensor) / _SPREAD[kind]
+        for at, share in places.items():
+            value = torch.full((1,), scale * share, dtype=torch.float16, device=self._device)
+            blocks[..., at : at + 2] = value.view(torch.uint8)
         return raw

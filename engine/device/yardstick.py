@@ -72,7 +72,8 @@ def read(module: Module, data: Tensor, seen: Tensor) -> None:
     """Read a tensor's bytes and keep nothing."""
     count = data.numel() * data.element_size() // 16
     blocks = torch.cuda.get_device_properties(data.device).multi_processor_count * 8
-    module.launch("read_bytes", (max(1, min(blocks, count // 1024)), 1), 256, data, Long(count), seen)
+    grid = (max(1, min(blocks, count // 1024)), 1)
+    module.launch("read_bytes", grid, 256, data, Long(count), seen, chained=True)
 
 
 def _compare(piece: Piece) -> dict[str, Any]:

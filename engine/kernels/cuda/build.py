@@ -32,11 +32,18 @@ class Module:
         self._driver = _bindings("driver")
         self._module = _checked(self._driver.cuModuleLoadData(image))
         self._kernels: dict[str, Any] = {}
+        self._follows = self._driver.CUlaunchAttribute()
+        names = self._driver.CUlaunchAttributeID
+        self._follows.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        self._follows.value.programmaticStreamSerializationAllowed = 1
 
-    def launch(self, name: str, grid: tuple[int, int], threads: int, *arguments: object) -> None:
+    def launch(
+        self, name: str, grid: tuple[int, int], threads: int, *arguments: object, chained: bool = False
+    ) -> None:
         """Start kernel `name`; tensors pass their address, None a null pointer, int 32 bit, float 32 bit.
 
-        `grid` is blocks, `threads` those of a block.  EngineError where the driver refuses.
+        `grid` is blocks, `threads` those of a block.  A `chained` kernel may start before the one launched
+        before it ends, and waits for that end itself.  EngineError where the driver refuses.
         """
         kernel = self._kernels.get(name)
         if kernel is None:
@@ -45,7 +52,13 @@ class Module:
             )
         values, kinds = zip(*(_argument(value) for value in arguments), strict=True)
         stream = torch.cuda.current_stream().cuda_stream
-        _checked(self._driver.cuLaunchKernel(kernel, *grid, 1, threads, 1, 1, 0, stream, (values, kinds), 0))
+        config = self._driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.hStream = stream
+        config.attrs = [self._follows] if chained else []
+        config.numAttrs = len(config.attrs)
+        _checked(self._driver.cuLaunchKernelEx(config, kernel, (values, kinds), 0))
 
 
 @cache

@@ -17,6 +17,7 @@ typedef unsigned char u8;
 #define TILE 16   // weight rows of a warp
 #define COLS 8    // columns of one matrix instruction: activation rows of a dense product
 #define PAIRS 4   // routed activation rows: four high halves and their four low halves make eight columns
+#define AHEAD 4   // blocks of a slice that are fetched before their inputs are there
 #define COPIES 16 // copies of the lookup tables, so that lanes seldom meet in one bank
 
 __device__ __forceinline__ float half_value(u16 bits) {
@@ -42,6 +43,22 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Dependent launches: the next kernel may take the places that this one leaves free, and this one reads what the one
+// before it wrote only after `follow`.  What never changes, weights and tables, is fetched before.
+__device__ __forceinline__ void release() {
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+__device__ __forceinline__ void follow() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Bring `bytes`, a multiple of 128, on their way into the second-level cache; a warp does it together.
+__device__ __forceinline__ void fetch(const void *at, int bytes) {
+    for (int i = threadIdx.x % 32 * 128; i < bytes; i += 32 * 128)
+        asm volatile("prefetch.global.L2 [%0];" :: "l"((const char *)at + i));
 }
 
 // Activations of one launch; a column without a row repeats the last one and is thrown away.
@@ -180,6 +197,9 @@ __device__ __forceinline__ void slice_q8(float (&acc)[NT][4], const Dense &m, si
     const char *codes = (const char *)m.weight;
     BlockQ8 now, next;
     now.load(codes, m.scales, at + begin);
+    fetch(codes + (at + begin) * 4096, min(blocks, AHEAD) * 4096);
+    fetch(m.scales + (at + begin) * 128, min(blocks, AHEAD) * 256);
+    follow();
     for (int b = begin; b < begin + blocks; ++b) {
         if (NT == 1 && b + 1 < begin + blocks) next.load(codes, m.scales, at + b + 1);
         now.multiply<NT>(acc, m.width, b, x);
@@ -193,6 +213,8 @@ __device__ __forceinline__ void slice_f16(float (&acc)[NT][4], const Dense &m, s
     const u16 *values = (const u16 *)m.weight;
     BlockF16 first, second;
     first.load(values, at + begin, 0);
+    fetch(values + (at + begin) * 4096, min(blocks, AHEAD) * 8192);
+    follow();
     for (int b = begin; b < begin + blocks; ++b) {
         second.load(values, at + b, 1);
         first.multiply<NT>(acc, m.width, b, 0, x);
@@ -236,6 +258,7 @@ template <int NT>
 __device__ __forceinline__ void dense_body(const Dense &q8, const Dense &f16, const Input &x) {
     __shared__ float partial[WARPS][COLS * TILE];
     int side = WARPS / q8.cuts, blocks = (q8.tiles + side - 1) / side;
+    release();
     if ((int)blockIdx.x < blocks) dense_tiles<NT, false>(q8, x, blockIdx.x * side, partial);
     else dense_tiles<NT, true>(f16, x, (blockIdx.x - blocks) * (WARPS / f16.cuts), partial);
 }
@@ -260,6 +283,7 @@ DENSE(4)
         const char *codes, const u16 *d, float *out, int tiles, int width, int cuts, const uint4 *ints,         \
         const float *scales, int rows) {                                                                        \
         __shared__ float partial[WARPS][COLS * TILE];                                                           \
+        release();                                                                                              \
         size_t group = blockIdx.y, first = group * tiles * TILE;                                                \
         Dense m = {codes + first * width, d + first * (width / 32), out + first, tiles, width, cuts,            \
                    (int)(gridDim.y * tiles * TILE)};                                                            \
@@ -399,6 +423,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
     __shared__ Tables tables;
     __shared__ float partial[2][2][WARPS][PAIRS * TILE];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    release();
+    fill(tables, book, sign);
+    follow();
     int blocks = width / 256, tiles = inner / TILE, mine = (blocks + WARPS - 1) / WARPS, items = *total * tiles;
     int begin = min(warp * mine, blocks), end = min(begin + mine, blocks);
     size_t other = (size_t)tiles * blocks;
@@ -408,7 +435,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
         size_t at = place(blockIdx.x) + begin;
         now.load(words, d, at, at + other);
     }
-    fill(tables, book, sign);
     int turn = 0;
     for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {
         int slot = item / tiles, tile = item % tiles, live = counts[slot];
@@ -507,10 +533,12 @@ __device__ __forceinline__ void down_body(const Dense &shared, const Input &own,
                                           const float *scales, const uint2 *sums, const Routed &r) {
     __shared__ float whole[WARPS][COLS * TILE], partial[2][WARPS][PAIRS * TILE];
     int side = WARPS / shared.cuts, dense = (shared.tiles + side - 1) / side;
+    release();
     if ((int)blockIdx.x < dense) {
         dense_tiles<NT, false>(shared, own, blockIdx.x * side, whole);
         return;
     }
+    follow();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, stride = gridDim.x - dense;
     int blocks = width / 256, tiles = hidden / TILE, mine = (blocks + WARPS - 1) / WARPS, items = *r.total * tiles;
     int begin = min(warp * mine, blocks), end = min(begin + mine, blocks);
@@ -556,8 +584,9 @@ DOWN(1)
 DOWN(2)
 DOWN(4)
 
-// The yardstick: reads the same bytes with 16-byte loads and keeps nothing.
+// The yardstick: reads the same bytes with 16-byte loads and keeps nothing; waits as late as it can.
 extern "C" __global__ void __launch_bounds__(256) read_bytes(const uint4 *data, long long count, u32 *out) {
+    release();
     u32 seen = 0;
     long long step = (long long)gridDim.x * blockDim.x;
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -569,5 +598,6 @@ extern "C" __global__ void __launch_bounds__(256) read_bytes(const uint4 *data, 
         uint4 a = stream16(data + i);
         seen ^= a.x ^ a.y ^ a.z ^ a.w;
     }
+    follow();
     if (seen == 0x5eed1234u) *out = seen;
 }

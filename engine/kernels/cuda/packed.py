@@ -18,6 +18,7 @@ from engine.kernels.ref.packed import Choice, Planes, Routes
 WARPS = 8
 THREADS = WARPS * 32
 CHOOSE_THREADS = 1024
+LEAST_CAPABILITY = 9  # major; older cards have no dependent launches (engine/kernels/triton/chain.py)
 MOST_CANDIDATES = 128  # of a thread that chooses
 ROUTED_BLOCKS = 2  # persistent blocks a multiprocessor
 ENOUGH_WARPS = 2048  # of a launch: a whole H200 has room for 2,112 at 16 a multiprocessor
@@ -28,6 +29,12 @@ class CudaProducts:
 
     def __init__(self, device: torch.device) -> None:
         index = device.index or 0
+        major, minor = torch.cuda.get_device_capability(index)
+        if major < LEAST_CAPABILITY:
+            raise EngineError(
+                f"the device kernels need compute capability {LEAST_CAPABILITY}.0 (Hopper, Blackwell), "
+                f"{torch.cuda.get_device_name(index)} has {major}.{minor}; run the model on the CPU"
+            )
         self._module = load("gemv.cu", index)
         self._select = load("select.cu", index)
         self._blocks = torch.cuda.get_device_properties(index).multi_processor_count * ROUTED_BLOCKS
@@ -45,13 +52,10 @@ class CudaProducts:
             )
         scores, stride = out.scores, out.scores.stride(0)
         candidates = (out.keys, out.candidates)
-        self._select.launch(
-            "narrow", (chunks, rows), THREADS, scores, stride, positions, *candidates, ratio, topk
-        )
-        row = chunks * topk
-        self._select.launch(
-            f"choose_{each}", (rows, 1), CHOOSE_THREADS, positions, *candidates, out.chosen, row, ratio, topk
-        )
+        found, row = (scores, stride, positions), chunks * topk
+        self._select.launch("narrow", (chunks, rows), THREADS, *found, *candidates, ratio, topk, chained=True)
+        kept = (positions, *candidates, out.chosen, row, ratio, topk)
+        self._select.launch(f"choose_{each}", (rows, 1), CHOOSE_THREADS, *kept, chained=True)
 
     def dense(
         self, x: Planes, q8: Q8 | None, q_out: Tensor | None, f16: Half | None, h_out: Tensor | None
@@ -79,6 +83,7 @@ class CudaProducts:
             x.scales,
             x.halves,
             rows,
+            chained=True,
         )
 
     def grouped(self, x: Planes, q8: Q8, out: Tensor) -> None:
@@ -99,6 +104,7 @@ class CudaProducts:
             x.ints,
             x.scales,
             rows,
+            chained=True,
         )
 
     def routed_up(self, x: Planes, up: IQ2, routes: Routes, limit: float, out: Tensor) -> None:
@@ -125,6 +131,7 @@ class CudaProducts:
             routes.pairs,
             routes.total,
             routes.experts.shape[1],
+            chained=True,
         )
 
     def routed_down(self, x: Planes, sums: Tensor, down: Q2, shared: Q8, routes: Routes, out: Tensor) -> None:
@@ -158,6 +165,7 @@ class CudaProducts:
             routes.pairs,
             routes.total,
             used,
+            chained=True,
         )
 
 

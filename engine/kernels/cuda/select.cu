@@ -7,6 +7,12 @@ typedef unsigned int u32;
 
 #define CHUNK 2048
 
+// Let the next kernel of the chain take its places, then wait for the end of the one before (gemv.cu).
+__device__ __forceinline__ void follow() {
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // Unsigned integers in the order of the scores; 0 is a score that does not exist.
 __device__ __forceinline__ u32 key_of(float score) {
     u32 bits = __float_as_uint(score + 0.f);  // -0 and 0 are equal
@@ -77,6 +83,7 @@ __device__ __forceinline__ int best(const u32 (&key)[PER], int k, Write write) {
 // scores [M, stride]; keys and candidates [M, chunks, k]; rows of a token are those whose window it has closed.
 extern "C" __global__ void __launch_bounds__(256) narrow(const float *scores, int stride, const int *positions, u32 *keys,
                                                          int *candidates, int ratio, int k) {
+    follow();
     int row = blockIdx.y, count = (positions[row] + 1) / ratio, start = blockIdx.x * CHUNK;
     if (count <= k || start >= count) return;
     const int PER = CHUNK / 256;
@@ -97,6 +104,7 @@ extern "C" __global__ void __launch_bounds__(256) narrow(const float *scores, in
 template <int PER>
 __device__ __forceinline__ void choose(const int *positions, const u32 *keys, const int *candidates, int *chosen, int stride,
                                        int ratio, int k) {
+    follow();
     int row = blockIdx.x, count = (positions[row] + 1) / ratio;
     int *out = chosen + (size_t)row * k;
     const int *from = candidates + (size_t)row * stride;

@@ -15,7 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
-from engine.kernels.triton.numbers import OPERAND, e4m3_decode, narrow, power, split_scale, split_store
+from engine.kernels.triton.chain import follow
+from engine.kernels.triton.numbers import (
+    OPERAND,
+    e4m3_decode,
+    narrow,
+    power,
+    split_scale,
+    split_store,
+)
 from engine.kernels.triton.project import rope_pair
 
 TILE = 32  # rows of a product
@@ -82,6 +90,7 @@ def _attend(
     group: tl.constexpr,
     tile: tl.constexpr,
 ):
+    follow()
     split = tl.program_id(0)
     head = tl.program_id(1) * group + tl.arange(0, group)
     row = tl.program_id(2).to(tl.int64)
@@ -183,6 +192,7 @@ def attend(
         SPLITS,
         HEADS,
         TILE,
+        launch_pdl=chosen is not None,  # otherwise it follows the join with the compressor
         num_warps=8,
         num_stages=1,
     )
@@ -205,6 +215,7 @@ def _combine(
     splits: tl.constexpr,
     room: tl.constexpr,
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     part = tl.arange(0, room)
@@ -255,5 +266,6 @@ def combine(partial: Partial, sinks: Tensor, angles: Tensor, out: Planes, *, rop
         heads // groups,
         splits,
         triton.next_power_of_2(splits),
+        launch_pdl=True,
         num_warps=8,
     )

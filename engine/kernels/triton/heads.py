@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.numbers import fp4_double, fp4_encode, fp4_exponent, narrow, power
 from engine.kernels.triton.project import rope_pair
 
@@ -81,6 +82,7 @@ def _queries(
     spread,
     rms_eps,
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     angles += row * angle_stride
@@ -116,6 +118,7 @@ def queries(
         rope,
         index_width**-0.5,
         rms_eps,
+        launch_pdl=True,
         num_warps=4,
     )
 

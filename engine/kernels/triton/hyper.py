@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.numbers import halves_store, split_scale, split_store
 
 STREAMS = 4
@@ -84,6 +85,7 @@ def _cross(
     FIRST: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     cut = tl.program_id(1)
     column = cut * WIDTH + tl.arange(0, WIDTH)
@@ -200,6 +202,7 @@ def _enter(
     hc_eps,
     rms_eps,
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     partial += row * cuts * 32
@@ -235,6 +238,7 @@ def enter(streams: Tensor, site: Site, work: Work, out: Planes, *, hc_eps: float
         out.halves is not None,
         hc_eps,
         rms_eps,
+        launch_pdl=True,
         num_warps=8,
     )
 

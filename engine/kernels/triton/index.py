@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.heads import Queries
 from engine.kernels.triton.numbers import OPERAND, fp4_double, power
 
@@ -40,6 +41,7 @@ def _scores(
     tile: tl.constexpr,
     factor,
 ):
+    follow()
     row = tl.program_id(1).to(tl.int64)
     count = (tl.load(positions + row) + 1) // ratio
     if count > topk:

@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.numbers import split_scale, split_store
 
 BLOCK = 256
@@ -14,6 +15,7 @@ BLOCK = 256
 
 @triton.jit
 def _planes(x, ints, scales, sums, width: tl.constexpr, WITH_SUMS: tl.constexpr):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     sub = tl.arange(0, 16)[:, None]
@@ -40,4 +42,6 @@ def planes(x: Tensor, out: Planes, sums: Tensor | None = None) -> None:
     low part, even sub-blocks before odd ones: what the minima of Q2_K multiply.
     """
     rows, width = x.shape
-    _planes[(rows, width // BLOCK)](x, out.ints, out.scales, sums, width, sums is not None, num_warps=1)
+    _planes[(rows, width // BLOCK)](
+        x, out.ints, out.scales, sums, width, sums is not None, launch_pdl=True, num_warps=1
+    )

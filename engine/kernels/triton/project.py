@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.numbers import (
     e4m3_encode,
     e4m3_exponent,
@@ -94,6 +95,7 @@ def _finish(
     angle_stride,
     rms_eps,
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     z += row * (rank + width)
     if tl.program_id(1) == 0:
@@ -144,5 +146,6 @@ def finish(
         ring.shape[1],
         angles.stride(0),
         rms_eps,
+        launch_pdl=True,
         num_warps=4,
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.kernels.ref.moe import WEIGHT_FLOOR
 from engine.kernels.ref.packed import Planes, Routes
+from engine.kernels.triton.chain import follow
 from engine.kernels.triton.numbers import split_scale, split_store
 
 MOST_USED = 8  # experts of a row
@@ -143,6 +144,7 @@ def _route(
     lines: tl.constexpr,
     room: tl.constexpr,
 ):
+    follow()
     program = tl.program_id(0)
     if program == 0:
         _choose(
@@ -218,5 +220,6 @@ def route(
         limit,
         triton.next_power_of_2(max(rows, 2)),
         triton.next_power_of_2(rows * used),
+        launch_pdl=True,
         num_warps=4,
     )
