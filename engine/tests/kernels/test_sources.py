@@ -26,7 +26,17 @@ def defined(source: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("source", "launcher"),
     [
-        ("gemv.cu", {"WARPS": packed.WARPS, "TILE": layouts.TILE, "PAIRS": PAIRS, "COLS": 8, "COPIES": 16}),
+        (
+            "gemv.cu",
+            {
+                "WARPS": packed.WARPS,
+                "TILE": layouts.TILE,
+                "PAIRS": PAIRS,
+                "COLS": 8,
+                "AHEAD": 4,
+                "COPIES": 16,
+            },
+        ),
         ("expand.cu", {"WARPS": expand.WARPS, "COPIES": 16}),
         ("select.cu", {"CHUNK": CHUNK}),
     ],
