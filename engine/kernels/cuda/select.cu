@@ -22,14 +22,11 @@ __device__ __forceinline__ u32 key_of(float score) {
 // Sum over the block; `turn` alternates, so that one barrier a call is enough.
 template <int WARPS>
 __device__ __forceinline__ int total_of(int mine, int (*sums)[WARPS], int turn) {
-    int warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
     mine = __reduce_add_sync(~0u, mine);
-    if (threadIdx.x % 32 == 0) sums[turn & 1][warp] = mine;
+    if (lane == 0) sums[turn & 1][threadIdx.x / 32] = mine;
     __syncthreads();
-    int sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) sum += sums[turn & 1][w];
-    return sum;
+    return __reduce_add_sync(~0u, lane < WARPS ? sums[turn & 1][lane] : 0);
 }
 
 // Sum over the threads before this one.
@@ -100,31 +97,35 @@ extern "C" __global__ void __launch_bounds__(256) narrow(const float *scores, in
     for (int i = kept + threadIdx.x; i < k; i += blockDim.x) keys[to + i] = 0;
 }
 
-// chosen [M, k]; `stride` of keys and candidates is chunks * k, at most 1,024 PER.
-template <int PER>
-__device__ __forceinline__ void choose(const int *positions, const u32 *keys, const int *candidates, int *chosen, int stride,
-                                       int ratio, int k) {
-    follow();
-    int row = blockIdx.x, count = (positions[row] + 1) / ratio;
-    int *out = chosen + (size_t)row * k;
-    const int *from = candidates + (size_t)row * stride;
-    if (count <= CHUNK) {
-        for (int i = threadIdx.x; i < k; i += blockDim.x) out[i] = count <= k ? i : from[i];
+// The best of `live` candidates of a row, PER a thread: as few as hold them all.
+template <int PER, int MOST>
+__device__ __forceinline__ void choose(const u32 *keys, const int *candidates, int *chosen, int live, int k) {
+    if (PER < MOST && live > PER * 1024) {
+        choose<(PER < MOST ? 2 * PER : PER), MOST>(keys, candidates, chosen, live, k);
         return;
     }
-    int live = min((count + CHUNK - 1) / CHUNK * k, stride), begin = threadIdx.x * PER;
-    const u32 *mine = keys + (size_t)row * stride + begin;
+    int begin = threadIdx.x * PER;
     u32 key[PER];
 #pragma unroll
-    for (int i = 0; i < PER; ++i) key[i] = begin + i < live ? mine[i] : 0;
-    best<32, PER>(key, k, [&](int rank, int i) { out[rank] = from[begin + i]; });
+    for (int i = 0; i < PER; ++i) key[i] = begin + i < live ? keys[begin + i] : 0;
+    best<32, PER>(key, k, [&](int rank, int i) { chosen[rank] = candidates[begin + i]; });
 }
 
-#define CHOOSE(PER)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(1024) choose_##PER(const int *positions, const u32 *keys,            \
-                                                                    const int *candidates, int *chosen, int stride,   \
-                                                                    int ratio, int k) {                               \
-        choose<PER>(positions, keys, candidates, chosen, stride, ratio, k);                                           \
+// chosen [M, k]; `stride` of keys and candidates is chunks * k, at most 1,024 MOST.
+#define CHOOSE(MOST)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(1024) choose_##MOST(const int *positions, const u32 *keys,           \
+                                                                     const int *candidates, int *chosen, int stride,  \
+                                                                     int ratio, int k) {                              \
+        follow();                                                                                                     \
+        int row = blockIdx.x, count = (positions[row] + 1) / ratio;                                                   \
+        int *out = chosen + (size_t)row * k;                                                                          \
+        const int *from = candidates + (size_t)row * stride;                                                          \
+        if (count <= CHUNK) {                                                                                         \
+            for (int i = threadIdx.x; i < k; i += blockDim.x) out[i] = count <= k ? i : from[i];                      \
+            return;                                                                                                   \
+        }                                                                                                             \
+        int live = min((count + CHUNK - 1) / CHUNK * k, stride);                                                      \
+        choose<4, MOST>(keys + (size_t)row * stride, from, out, live, k);                                             \
     }
 CHOOSE(4)
 CHOOSE(8)
