@@ -100,6 +100,7 @@ class CacheKind(Enum):
     COLD = "cold"
     WARM = "warm"  # a finished sequence is continued in place
     FORK = "fork"  # a kept position inside a finished sequence is copied and continued
+    DISK = "disk"  # either of them, after the request had its sequence brought back from disk
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from engine.cache.shelf import Shelf
+from engine.cache.shelf import Shelf, ShelfStats
 from engine.cache.view import ModelRunner
 from engine.core import (
     Admission,
@@ -47,7 +47,8 @@ from engine.metrics import Metrics
 from engine.sampling import Drawn, draw
 from engine.scheduler.memory import MemoryStats
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
-from engine.states import Shelving, State
+from engine.shelving import Reading, Shelving
+from engine.states import State
 from engine.tickets import Ticket
 
 log = logging.getLogger("engine.loop")
@@ -62,6 +63,7 @@ class EngineStats:
     queued: int
     records: int
     memory: MemoryStats
+    shelf: ShelfStats | None  # None when nothing is stored on disk
     counters: dict[str, int]
 
 
@@ -91,12 +93,16 @@ class Engine:
         self._runner = runner
         self._clock = clock
         self._scheduler = Scheduler(limits, runner.ledger)
-        self._shelving = Shelving(shelf, runner, self._scheduler.memory) if shelf is not None else None
         self._memory = self._scheduler.memory.stats()  # of the last turn: other threads read it
         self._states: dict[str, State] = {}
         self._kept: dict[int, State] = {}
         self._tickets: dict[str, Ticket] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._shelving: Shelving | None = None
+        if shelf is not None:
+            self._shelving = Shelving(
+                shelf, runner, self._scheduler, metrics=self.metrics, arrived=self._when_read
+            )
         self._lock = threading.Lock()
         self._open = 0  # requests submitted and not finished; guarded by the lock
         self._closing = False
@@ -165,6 +171,7 @@ class Engine:
             queued=max(0, total - running),
             records=len(self._kept),
             memory=self._memory,
+            shelf=None if self._shelving is None else self._shelving.shelf.stats(),
             counters=self.metrics.snapshot(),
         )
 
@@ -222,7 +229,8 @@ class Engine:
             return
         if heard:
             let_in.set_result(None)
-        self._recall(ticket.request)
+        if self._shelving is not None:
+            self._shelving.expect(ticket.request)
         ticket.consult((), self._aside)
 
     def _drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> None:
@@ -237,7 +245,7 @@ class Engine:
             for state in self._kept.values():
                 self._shelving.store(state, exactly=True)
                 self._shelving.shelf.settle()
-            self._shelving.shelf.close()
+            self._shelving.close()
         self._stopped = True
 
     def _abandon(self) -> None:
@@ -322,16 +330,19 @@ class Engine:
             if self._shelving is not None and not gone.replaced:
                 self._shelving.store(self._kept[gone.record], exactly=True)
 
-    def _recall(self, request: Request) -> None:
-        """Bring a stored state back, if it saves more of a prompt than any that is kept."""
-        if self._shelving is None or not request.reuse:
-            return
-        saved = self._scheduler.saves(request)
-        found = self._shelving.recall(
-            request, saved=saved, yielded=lambda: self._let_go(self._scheduler.evictions())
+    def _when_read(self, reading: Reading) -> None:
+        """A stored state is read, on another thread: keep it, and let the request go on that waits for it."""
+        self._inbox.put(lambda: self._take(reading))
+
+    def _take(self, reading: Reading) -> None:
+        shelving, name = self._shelving, reading.request.id
+        assert shelving is not None
+        found = self._attempt(
+            lambda: shelving.take(reading, yielded=lambda: self._let_go(self._scheduler.evictions())), (name,)
         )
         if found is not None:
             self._kept[found.record] = found.state
+            self._tickets[name].recalled = found.record
 
     def _forget(self, evictions: tuple[Eviction, ...]) -> None:
         """Drop the states of records that go."""
@@ -345,10 +356,11 @@ class Engine:
         self._states[request.id] = state
         ticket = self._tickets[request.id]
         ticket.started = self._clock()
-        ticket.cached, ticket.kind = admission.cached, admission.kind
-        self.metrics.add(f"admits_{admission.kind.value}")
-        self.metrics.add("tokens_prefilled_cached", admission.cached)
-        self._tell(ticket, Started(admission.cached, admission.kind))
+        recalled = admission.source is not None and admission.source == ticket.recalled
+        ticket.cached, ticket.kind = admission.cached, CacheKind.DISK if recalled else admission.kind
+        self.metrics.add(f"admits_{ticket.kind.value}")
+        self.metrics.add("tokens_prefilled_cached", ticket.cached)
+        self._tell(ticket, Started(ticket.cached, ticket.kind))
 
     def _commit(self, piece: Slice, logits: Logits, *, rows: int) -> None:
         ticket = self._tickets[piece.sequence]

@@ -77,6 +77,20 @@ COUNTERS: Mapping[str, Series] = {
         "evictions", "ds4_evictions_total", "Kept sequences that yielded.", "tier", ("warm", "pinned")
     ),
     **_family(
+        "spills",
+        "ds4_spills_total",
+        "Kept sequences to be stored on disk, by what became of them.",
+        "result",
+        ("stored", "failed", "skipped"),
+    ),
+    **_family(
+        "recalls",
+        "ds4_recalls_total",
+        "Sequences read from disk, by what became of them.",
+        "result",
+        ("used", "unusable", "no_room"),
+    ),
+    **_family(
         "extensions",
         "ds4_credit_extensions_total",
         "Answers that outgrew the memory promised to them.",

@@ -27,6 +27,7 @@ class Ticket:
     moved: float = 0.0  # when its last step was taken in
     cached: int = 0
     kind: CacheKind = CacheKind.COLD
+    recalled: int | None = None  # the record that was brought back from disk for it
     generated: int = 0
     steps: int = 0
     rows: int = 0

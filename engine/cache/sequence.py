@@ -94,7 +94,10 @@ def new_pool(shapes: Sequence[LayerShape], budget: int) -> Pool:
 
 
 class SequenceCache:
-    """The live state of one sequence of `length` tokens."""
+    """The live state of one sequence of `length` tokens.
+
+    What writes works in inference mode, as steps do, so that either may go on where the other has written.
+    """
 
     __slots__ = ("_pool", "_shapes", "layers", "length", "pages")
 
@@ -108,7 +111,7 @@ class SequenceCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows in use, windows and frontiers."""
-        rows = sum(stream.rows.nbytes for layer in self.layers for stream in layer.streams())
+        rows = sum(stream.rows.nbytes for stream in self._streams())
         return rows + self.own_bytes
 
     @property
@@ -119,6 +122,7 @@ class SequenceCache:
             for layer in self.layers
         )
 
+    @torch.inference_mode()
     def grow(self, tokens: int) -> None:
         """Take the pages for `tokens` tokens in all; raises CapacityError, and takes none, if they lack."""
         self.pages.grow(tokens)
@@ -139,32 +143,36 @@ class SequenceCache:
 
     def arrays(self, anchors: Mapping[int, Snapshot]) -> dict[str, NDArray[Any]]:
         """Everything that `fill` needs: rows in use, windows and frontiers at the anchors and at the end."""
-        streams = [stream for layer in self.layers for stream in layer.streams()]
         found = {
             f"{ROWS}{number}": stream.rows.read(0, stream.rows.count).numpy()
-            for number, stream in enumerate(streams)
+            for number, stream in enumerate(self._streams())
         }
         for snapshot in (*anchors.values(), self.snapshot()):
             for name, tensor in _named(snapshot):
                 found[name] = tensor.numpy()
         return found
 
+    @torch.inference_mode()
     def fill(self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> dict[int, Any]:
         """Become what `arrays` came from, over a table that has its pages; its snapshots by position.
 
-        ValueError or KeyError when the arrays do not fit this model.
+        ValueError or KeyError, before anything is written, when the arrays do not fit this model.
         """
-        self.grow(length)
         found = {at: self._frozen(at, arrays) for at in (*anchors, length)}
-        self._continue(found.pop(length), self.pages)
-        for number, stream in enumerate(stream for layer in self.layers for stream in layer.streams()):
-            stored, stream.rows.count = arrays[f"{ROWS}{number}"], 0
+        shapes = [shape for layer in self._shapes for shape in layer.streams()]
+        rows = [
+            _fitting(arrays, f"{ROWS}{number}", (length // shape.ratio, shape.width), shape.dtype)
+            for number, shape in enumerate(shapes)
+        ]
+        self.grow(length)
+        self._continue(found[length], self.pages)
+        for stream, stored in zip(self._streams(), rows, strict=True):
+            stream.rows.count = 0
             if len(stored):
-                stream.rows.append(torch.from_numpy(stored))
-            if len(stored) * self._ratio(number) > length:
-                raise ValueError(f"stream {number} has {len(stored)} rows for {length} tokens")
-        return found
+                stream.rows.append(stored)
+        return {at: found[at] for at in anchors}
 
+    @torch.inference_mode()
     def restore(self, snapshot: Snapshot) -> None:
         """Return to a frozen state, any number of times; it may come from another sequence.
 
@@ -172,6 +180,7 @@ class SequenceCache:
         """
         self._continue(snapshot, snapshot.pages.share(snapshot.length))
 
+    @torch.inference_mode()
     def resume(self, snapshot: Snapshot, copied: tuple[int, int] | None) -> None:
         """Begin where another sequence was frozen, over the given table, which shares its full pages.
 
@@ -189,27 +198,20 @@ class SequenceCache:
             for (shape, slabs), frozen in zip(self._by_layer(), snapshot.layers, strict=True)
         )
 
-    def _ratio(self, stream: int) -> int:
-        return [shape for layer in self._shapes for shape in layer.streams()][stream].ratio
+    def _streams(self) -> list[Stream]:
+        return [stream for layer in self.layers for stream in layer.streams()]
 
     def _frozen(self, length: int, arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
         """The state at a position, out of named arrays."""
         layers = []
         for number, shape in enumerate(self._shapes):
             at = f"{length}.{number}."
-            frontiers = tuple(
-                Frozen(
-                    torch.from_numpy(arrays[f"{at}{stream}.pending"]),
-                    torch.from_numpy(arrays[f"{at}{stream}.last"])
-                    if f"{at}{stream}.last" in arrays
-                    else None,
-                )
-                for stream in range(len(shape.streams()))
-            )
-            ring = torch.from_numpy(arrays[f"{at}ring"])
-            if (tuple(ring.shape), ring.dtype) != ((shape.window, shape.width), shape.dtype):
-                raise ValueError(f"the window of layer {number} has another shape")
-            layers.append(FrozenLayer(ring, frontiers))
+            ring = _fitting(arrays, f"{at}ring", (shape.window, shape.width), shape.dtype)
+            frontiers = [
+                _thawed_frontier(f"{at}{stream}.", stream_shape, length, arrays)
+                for stream, stream_shape in enumerate(shape.streams())
+            ]
+            layers.append(FrozenLayer(ring, tuple(frontiers)))
         return Snapshot(length, tuple(layers), self.pages)
 
     def _by_layer(self) -> Iterator[tuple[LayerShape, list[Slab]]]:
@@ -228,6 +230,25 @@ def _named(snapshot: Snapshot) -> Iterator[tuple[str, Tensor]]:
             yield f"{at}{stream}.pending", frozen.pending
             if frozen.last is not None:
                 yield f"{at}{stream}.last", frozen.last
+
+
+def _thawed_frontier(at: str, shape: StreamShape, length: int, arrays: Mapping[str, NDArray[Any]]) -> Frozen:
+    """What a stream had collected at a position; names begin with `at`."""
+    fill, width = length % shape.ratio, shape.collected
+    pending = _fitting(arrays, f"{at}pending", (fill, width), torch.float32)
+    if not shape.overlap or length < shape.ratio:
+        return Frozen(pending, None)
+    return Frozen(pending, _fitting(arrays, f"{at}last", (shape.ratio, width), torch.float32))
+
+
+def _fitting(
+    arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """An array as a tensor; ValueError when it is another one than it should be."""
+    found = torch.from_numpy(arrays[name])
+    if (tuple(found.shape), found.dtype) != (shape, dtype):
+        raise ValueError(f"{name} is {tuple(found.shape)} of {found.dtype}, not {shape} of {dtype}")
+    return found
 
 
 def _empty(shape: LayerShape, slabs: Sequence[Slab], pages: Pages) -> LayerCache:

@@ -1,212 +1,311 @@
 """Kept sequences on disk: files that survive the process, found again by what they begin with.
 
-A file that is torn, changed, or of another model or layout is never used: it is a log line and no prefix.
-Knows arrays and token ids, not what they mean.  No torch.
+Owns the index of a directory, and a worker that does everything that may wait for a disk; whoever calls only
+looks things up.  A file that is torn, changed, or of another model or layout is never used: it is a log line
+and no prefix.  Knows arrays and token ids, not what they mean.  No torch.
 
-```
-| magic 8 | header length 4 | sha256 of header 32 | header, JSON | token ids, int32 | arrays in a row |
-```
 Files hold prompts and model state: the directory and the files are for their owner alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
-import json
 import logging
 import os
-import struct
+import queue
+import stat
 import tempfile
-from collections.abc import Mapping
+import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from engine.cache.stored import Arrays, DamagedError, Ids, Prefix, layout, read_arrays, read_prefix
 
 log = logging.getLogger("engine.cache")
-MAGIC = b"SPKGKV01"
-SUFFIX, UNFINISHED = ".kv", ".part"
-HEADER_MAX = 1 << 20  # bytes
-WAITING_MAX = 2  # files that are being written: what comes beyond is not stored
+START, SUFFIX, UNFINISHED = "spkg-", ".kv", ".part"
+WAITING_BYTES = 256 * 2**20  # that wait to be written; one sequence may be more by itself
+MOST_FILES = 1024  # looking one up takes microseconds
 LEAST_TOKENS = 256  # shorter sequences are computed again as fast
 REGROWN = 1.25  # a sequence is stored anew when it is so much longer than what is stored of it
 
-Ids = NDArray[np.int32]
-Arrays = Mapping[str, NDArray[Any]]
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One file, there or in the making; `written` is None when it could not be written."""
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One file: whose it is, its ids, and the positions that one can start from."""
-
-    path: Path
-    tenant: str
-    tokens: Ids
-    anchors: tuple[int, ...]
+    prefix: Prefix
     nbytes: int
+    written: Future[Path | None]
+
+    def saves(self, tenant: str, prompt: Ids) -> int:
+        """Tokens of a prompt that need no computing; at least one is left."""
+        if self.prefix.tenant != tenant or not _same(self.prefix.tokens, prompt, LEAST_TOKENS):
+            return 0
+        places = sorted(self.prefix.places, reverse=True)
+        fitting = (place for place in places if LEAST_TOKENS <= place < len(prompt))
+        return next((place for place in fitting if _same(self.prefix.tokens, prompt, place)), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A file, and how many tokens of a prompt it saves."""
 
-    stored: Stored
+    entry: Entry
     place: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Writing:
-    """A file in the making."""
+@dataclass(frozen=True, slots=True)
+class ShelfStats:
+    """Files that can be used, their bytes, and the bytes that still wait to be written."""
 
-    tenant: str
-    tokens: Ids
-    result: Future[Stored | None]
-
-
-class DamagedError(Exception):
-    """A file that cannot be used; the message says why."""
+    files: int = 0
+    nbytes: int = 0
+    waiting: int = 0
 
 
 class Shelf:
-    """The files of one directory that fit one model; `budget` bytes together, the oldest go first.
+    """The files of one directory that fit one model, `budget` bytes together; the longest unused go first.
 
-    `fingerprint` names model, layout and roundings: files of another one are left alone and not used.
+    `fingerprint` names model, layout and roundings.  Files of other models and versions are never used, but
+    they count, and go like all others.  Several processes may share a directory.
     """
 
     def __init__(
-        self, directory: Path, *, fingerprint: str, budget: int, writer: Executor | None = None
+        self, directory: Path, *, fingerprint: str, budget: int, worker: Executor | None = None
     ) -> None:
-        """Find what is there already; OSError when the directory cannot be made or read.
+        """Find what is there already; OSError when the directory cannot be used.
 
-        `writer` writes the files; None makes one thread for them.
+        `worker` reads and writes, one file at a time and in order; None makes one thread for it.
         """
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
+        _prepare(directory)
         self._directory = directory
         self._fingerprint = fingerprint
         self._budget = budget
-        self._stored: list[Stored] = []  # oldest first
-        self._writing: list[Writing] = []
-        self._writer = writer or ThreadPoolExecutor(1, thread_name_prefix="shelf")
+        self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="shelf")
+        self._entries: list[Entry] = []  # oldest first
+        self._loading: list[Entry] = []
+        self._swept: queue.SimpleQueue[Path] = queue.SimpleQueue()  # what the worker deleted
         self._scan()
 
-    def __len__(self) -> int:
-        return len(self._stored)
+    def stats(self) -> ShelfStats:
+        """What is there now; any thread may ask."""
+        there = [entry.nbytes for entry in tuple(self._entries) if entry.written.done()]
+        return ShelfStats(len(there), sum(there), self._waiting())
 
-    def best(self, tenant: str, prompt: Ids) -> Found | None:
-        """The file that saves most of a prompt; at least one token is left to compute."""
+    def find(self, tenant: str, prompt: Ids) -> Found | None:
+        """The file that saves most of a prompt, one that is being written too."""
         self._reap()
-        mine = [entry for entry in self._stored if entry.tenant == _name(tenant)]
-        found = [Found(entry, self._place(entry, prompt)) for entry in mine]
-        best = max(found, key=lambda entry: entry.place, default=None)
-        return best if best is not None and best.place >= LEAST_TOKENS else None
+        name = _name(tenant)
+        found = [Found(entry, entry.saves(name, prompt)) for entry in self._entries]
+        best = max(reversed(found), key=lambda entry: entry.place, default=None)  # the newest on ties
+        return best if best is not None and best.place else None
 
     def wants(self, tenant: str, tokens: Ids, *, exactly: bool) -> bool:
         """Whether a sequence is worth a file: long and not stored, nor, if not `exactly`, most of it."""
         self._reap()
-        known: list[Stored | Writing] = [*self._stored, *self._writing]
-        longest = max(
-            (
-                len(entry.tokens)
-                for entry in known
-                if entry.tenant == _name(tenant) and _same(entry.tokens, tokens, len(entry.tokens))
-            ),
-            default=0,
-        )
-        enough = longest + 1 if exactly else REGROWN * longest
-        return len(tokens) >= max(LEAST_TOKENS, enough) and len(self._writing) < WAITING_MAX
+        name = _name(tenant)
+        known = [len(entry.prefix.tokens) for entry in self._entries if _begins(entry.prefix, name, tokens)]
+        longest = max(known, default=0)
+        return len(tokens) >= max(LEAST_TOKENS, longest + 1 if exactly else REGROWN * longest)
 
-    def put(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays) -> None:
-        """Write a file, beside everything else; a full disk is a log line."""
-        result = self._writer.submit(self._write, _name(tenant), tokens, anchors, arrays)
-        self._writing.append(Writing(_name(tenant), tokens, result))
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much may wait to be written; a log line says when it may not."""
+        waiting = self._waiting()
+        fits = nbytes <= self._budget and (not waiting or waiting + nbytes <= WAITING_BYTES)
+        if not fits:
+            reason = "larger than spill_mib" if nbytes > self._budget else f"{waiting} bytes wait already"
+            log.warning("event=prefix_not_stored bytes=%d reason=%s", nbytes, reason)
+        return fits
 
-    def load(self, stored: Stored) -> dict[str, NDArray[Any]] | None:
-        """The arrays of a file; None, and the file is gone, when it is damaged."""
-        try:
-            return _read(stored.path, self._fingerprint)[1]
-        except (DamagedError, OSError) as error:
-            log.warning("event=stored_prefix_unusable file=%s reason=%s", stored.path.name, error)
-            self._drop(stored)
-            return None
+    def put(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays) -> Future[Path | None]:
+        """Write a file, beside everything else; a full disk is a log line, and None."""
+        prefix = Prefix(_name(tenant), tokens, anchors)
+        nbytes = sum(array.nbytes for array in arrays.values())
+        replaced = [entry for entry in self._entries if _replaces(prefix, entry.prefix)]
+        written = self._worker.submit(self._write, prefix, arrays, replaced)
+        self._entries.append(Entry(prefix, nbytes, written))
+        return written
 
-    def close(self) -> None:
-        """Finish what is being written."""
-        self._writer.shutdown()
-        self._reap()
+    def load(self, entry: Entry) -> Future[Arrays | None]:
+        """Read the arrays of a file, beside everything else; None, and it is gone, if it is unusable."""
+        self._loading.append(entry)
+        return self._worker.submit(self._read, entry)
+
+    def reject(self, entry: Entry, reason: str) -> None:
+        """Delete a file that was read and does not fit."""
+        self._worker.submit(self._give_up, entry, reason)
 
     def settle(self) -> None:
-        """Wait for what is being written."""
-        for entry in self._writing:
-            entry.result.result()
+        """Wait for everything that was asked of the worker."""
+        self._worker.submit(lambda: None).result()
         self._reap()
 
-    def _place(self, entry: Stored, prompt: Ids) -> int:
-        places = sorted((*entry.anchors, len(entry.tokens)), reverse=True)
-        return next(
-            (place for place in places if place < len(prompt) and _same(entry.tokens, prompt, place)), 0
-        )
+    def close(self) -> None:
+        """Finish what is being written; nothing can be asked afterwards."""
+        self._worker.shutdown()
+        self._reap()
+
+    # --- the caller's side ---
+
+    def _waiting(self) -> int:
+        return sum(entry.nbytes for entry in tuple(self._entries) if not entry.written.done())
 
     def _reap(self) -> None:
-        """Take in what was written, delete what it replaces, and the oldest beyond the budget."""
-        done = [entry for entry in self._writing if entry.result.done()]
-        self._writing = [entry for entry in self._writing if entry not in done]
-        for stored in (entry.result.result() for entry in done):
-            if stored is None:
-                continue
-            for old in [entry for entry in self._stored if _replaces(stored, entry)]:
-                self._drop(old, unless=stored.path)
-            self._stored.append(stored)
-        while len(self._stored) > 1 and sum(entry.nbytes for entry in self._stored) > self._budget:
-            self._drop(self._stored[0])
+        """Forget what could not be written, and what the worker deleted."""
+        gone: set[Path | None] = {None}
+        while not self._swept.empty():
+            gone.add(self._swept.get())
+        self._entries = [
+            entry for entry in self._entries if not (entry.written.done() and entry.written.result() in gone)
+        ]
 
     def _scan(self) -> None:
-        for path in sorted(self._directory.glob(f"*{UNFINISHED}")):
-            path.unlink(missing_ok=True)  # left by a process that was killed
-        for path in sorted(self._directory.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime):
+        for path in self._directory.glob(f"{START}*{UNFINISHED}"):
+            _remove_abandoned(path)
+        for path in sorted(self._directory.glob(f"*{SUFFIX}"), key=_age):
             try:
-                self._stored.append(_read(path, self._fingerprint, arrays=False)[0])
+                prefix, nbytes = read_prefix(path, self._fingerprint), path.stat().st_size
             except (DamagedError, OSError) as error:
-                log.warning("event=stored_prefix_ignored file=%s reason=%s", path.name, error)
-        log.info("event=shelf_opened files=%d", len(self._stored))
+                log.warning("event=stored_prefix_ignored file=%s reason=%s", path.name, _reason(error))
+                continue
+            written: Future[Path | None] = Future()
+            written.set_result(path)
+            self._entries.append(Entry(prefix, nbytes, written))
+        log.info("event=shelf_opened files=%d", len(self._entries))
 
-    def _write(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays) -> Stored | None:
-        header, parts = _layout(self._fingerprint, tenant, tokens, anchors, arrays)
-        path = self._directory / (hashlib.sha256(header).hexdigest()[:40] + SUFFIX)
+    # --- the worker's side: it alone touches files ---
+
+    def _write(self, prefix: Prefix, arrays: Arrays, replaced: list[Entry]) -> Path | None:
         try:
-            with tempfile.NamedTemporaryFile(dir=self._directory, suffix=UNFINISHED, delete=False) as file:
-                try:
-                    file.write(MAGIC + struct.pack("<I", len(header)) + _digest(header) + header)
-                    for part in parts:
-                        file.write(part)
-                    size = file.tell()
-                    file.flush()
-                    os.fsync(file.fileno())
-                    Path(file.name).replace(path)  # made with mode 0600
-                except BaseException:
-                    Path(file.name).unlink(missing_ok=True)
-                    raise
-        except OSError as error:
-            log.warning("event=prefix_not_stored tokens=%d reason=%s", len(tokens), error)
+            parts = layout(self._fingerprint, prefix, arrays)
+            path = self._directory / f"{START}{hashlib.sha256(parts[0]).hexdigest()[:40]}{SUFFIX}"
+            _complete(path, parts)
+        except (OSError, MemoryError) as error:
+            log.warning("event=prefix_not_stored tokens=%d reason=%s", len(prefix.tokens), _reason(error))
             return None
-        return Stored(path, tenant, tokens, anchors, size)
+        for old in (entry.written.result() for entry in replaced):
+            if old is not None and old != path:
+                self._remove(old)
+        self._sweep(path)
+        return path
 
-    def _drop(self, stored: Stored, *, unless: Path | None = None) -> None:
-        self._stored.remove(stored)
-        if stored.path != unless:
-            with contextlib.suppress(OSError):
-                stored.path.unlink(missing_ok=True)
+    def _read(self, entry: Entry) -> Arrays | None:
+        path = entry.written.result()  # done: it was asked for before this
+        try:
+            if path is None:
+                return None
+            arrays = read_arrays(path, self._fingerprint)
+            _touch(path)
+            return arrays
+        except (DamagedError, OSError) as error:
+            self._give_up(entry, _reason(error))
+        except MemoryError as error:
+            log.warning(
+                "event=prefix_not_recalled tokens=%d reason=%s", len(entry.prefix.tokens), _reason(error)
+            )
+        finally:
+            self._loading.remove(entry)
+        return None
+
+    def _give_up(self, entry: Entry, reason: str) -> None:
+        path = entry.written.result()
+        if path is not None:
+            log.warning("event=stored_prefix_unusable file=%s reason=%s", path.name, reason)
+            self._remove(path)
+
+    def _sweep(self, newest: Path) -> None:
+        """Delete the least recently used files beyond the budget, whatever process or model wrote them."""
+        files = sorted(self._directory.glob(f"{START}*{SUFFIX}"), key=_age)
+        spared = {newest, *(entry.written.result() for entry in self._loading if entry.written.done())}
+        total = sum(_size(path) for path in files)
+        for number, path in enumerate(files):
+            if total <= self._budget and len(files) - number <= MOST_FILES:
+                return
+            if path not in spared:
+                total -= _size(path)
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        self._swept.put(path)
 
 
-def _replaces(new: Stored, old: Stored) -> bool:
-    """Everything that the old file could serve, the new one serves too."""
-    places = {*new.anchors, len(new.tokens)}
-    same = new.tenant == old.tenant and _same(new.tokens, old.tokens, len(old.tokens))
-    return new.path == old.path or (same and {*old.anchors, len(old.tokens)} <= places)
+def _prepare(directory: Path) -> None:
+    """Make a directory for its owner alone; OSError when we cannot put files there, or others can."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(directory.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "others may write into it; `chmod 700` makes it yours alone")
+    with tempfile.TemporaryFile(dir=directory):
+        pass
+
+
+def _complete(path: Path, parts: list[bytes | memoryview]) -> None:
+    """Write a file under another name and rename it when all of it is on the disk."""
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=START, suffix=UNFINISHED, delete=False
+    ) as file:  # made with mode 0600
+        unfinished = Path(file.name)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # says to other processes that somebody is at it
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+            _touch(unfinished)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Delete an unfinished file, unless the process that writes it lives."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+def _touch(path: Path) -> None:
+    """Note that a file was used now, as finely as a clock can tell."""
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
+
+
+def _age(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "no memory"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _replaces(new: Prefix, old: Prefix) -> bool:
+    """Everything that the old file could serve, the new one serves nearly as well."""
+    return _begins(old, new.tenant, new.tokens) and all(
+        any(place - LEAST_TOKENS < other <= place for other in new.places) for place in old.places
+    )
+
+
+def _begins(prefix: Prefix, tenant: str, tokens: Ids) -> bool:
+    """A stored sequence is the beginning of another one."""
+    return prefix.tenant == tenant and _same(prefix.tokens, tokens, len(prefix.tokens))
 
 
 def _name(tenant: str) -> str:
@@ -216,80 +315,3 @@ def _name(tenant: str) -> str:
 
 def _same(one: Ids, other: Ids, count: int) -> bool:
     return len(one) >= count and len(other) >= count and np.array_equal(one[:count], other[:count])
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    """The memory of an array."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _layout(
-    fingerprint: str, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays
-) -> tuple[bytes, list[memoryview]]:
-    """Header and parts of a file."""
-    parts = [_bytes(array) for array in arrays.values()]
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part)
-    ids = _bytes(np.asarray(tokens, np.int32))
-    header = {
-        "fingerprint": fingerprint,
-        "tenant": tenant,
-        "anchors": list(anchors),
-        "tokens": len(tokens),
-        "ids_sha256": hashlib.sha256(ids).hexdigest(),
-        "arrays": [
-            {"name": name, "type": array.dtype.str, "shape": list(array.shape)}
-            for name, array in arrays.items()
-        ],
-        "arrays_sha256": whole.hexdigest(),
-    }
-    return json.dumps(header).encode(), [ids, *parts]
-
-
-def _read(path: Path, fingerprint: str, *, arrays: bool = True) -> tuple[Stored, dict[str, NDArray[Any]]]:
-    """A file's entry, and its arrays if they are wanted; DamagedError or OSError when it cannot be used."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(len(MAGIC) + 36)
-        if len(head) < len(MAGIC) + 36 or not head.startswith(MAGIC):
-            raise DamagedError("it is no file of this kind or version")
-        length = struct.unpack_from("<I", head, len(MAGIC))[0]
-        text = file.read(min(length, HEADER_MAX))
-        if length > HEADER_MAX or _digest(text) != head[-32:]:
-            raise DamagedError("its header is damaged")
-        header = json.loads(text)  # of our own writing: its digest is right
-        if header["fingerprint"] != fingerprint:
-            raise DamagedError("it belongs to another model, layout or rounding")
-        shapes = [
-            (entry["name"], np.dtype(entry["type"]), tuple(entry["shape"])) for entry in header["arrays"]
-        ]
-        sizes = [int(np.prod(shape, dtype=np.int64)) * kind.itemsize for _, kind, shape in shapes]
-        if file.tell() + 4 * header["tokens"] + sum(sizes) != size:
-            raise DamagedError("its length is wrong")
-        ids = file.read(4 * header["tokens"])
-        if hashlib.sha256(ids).hexdigest() != header["ids_sha256"]:
-            raise DamagedError("its token ids are damaged")
-        tokens = np.frombuffer(ids, np.int32)
-        stored = Stored(path, header["tenant"], tokens, tuple(header["anchors"]), size)
-        data = bytearray(sum(sizes) if arrays else 0)
-        if arrays and file.readinto(data) != len(data):
-            raise DamagedError("it was cut while it was read")
-        return stored, _arrays(data, shapes, sizes, header["arrays_sha256"]) if arrays else {}
-
-
-def _arrays(
-    data: bytearray, shapes: list[tuple[str, np.dtype[Any], tuple[int, ...]]], sizes: list[int], digest: str
-) -> dict[str, NDArray[Any]]:
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise DamagedError("its rows are damaged")
-    found: dict[str, NDArray[Any]] = {}
-    at = 0
-    for (name, kind, shape), size in zip(shapes, sizes, strict=True):
-        found[name] = np.frombuffer(data, kind, size // max(1, kind.itemsize), at).reshape(shape)
-        at += size
-    return found

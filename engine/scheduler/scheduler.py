@@ -61,6 +61,7 @@ class Scheduler:
             ),
         )
         self._queue: deque[Request] = deque()
+        self._held: set[str] = set()  # of the queue: what they start from is not there yet
         self._running: dict[str, Sequence] = {}
         self._ticks = 0
 
@@ -86,11 +87,26 @@ class Scheduler:
         self.memory.reserve(request)
         self._queue.append(request)
 
+    def hold(self, request_id: str) -> None:
+        """Let others pass a queued request until it may proceed."""
+        self._held.add(request_id)
+
+    def holds(self, request_id: str) -> bool:
+        """Whether a request is queued and held."""
+        return request_id in self._held
+
+    def proceed(self, request_id: str) -> bool:
+        """Hold a request no longer; False when it left meanwhile."""
+        held = self.holds(request_id)
+        self._held.discard(request_id)
+        return held
+
     def drop(self, request_id: str, reason: FinishReason, message: str | None = None) -> Ended | None:
         """End a request now, running or waiting; None when it is unknown or already over.
 
         `keep` or `release` must follow for its pages.
         """
+        self._held.discard(request_id)
         sequence = self._running.pop(request_id, None)
         if sequence is not None:
             return _ended(sequence, reason, message)
@@ -151,6 +167,7 @@ class Scheduler:
         """Raise AssertionError when an invariant does not hold."""
         self.memory.check()
         assert self.running <= self.limits.max_sequences, self.running
+        assert self._held <= {request.id for request in self._queue}, self._held
         for sequence in self._running.values():
             assert 0 <= sequence.computed <= len(sequence.tokens), sequence
             assert sequence.generated <= sequence.budget, sequence
@@ -167,9 +184,9 @@ class Scheduler:
         return next(filter(self._ready, self._queue), None)
 
     def _ready(self, request: Request) -> bool:
-        """It need not wait for a prompt that it shares and that is being computed."""
+        """It waits for no file, and for no prompt that it shares and that is being computed."""
         leader = self._running.get(request.follows or "")
-        return leader is None or leader.computed >= len(request.prompt) - 1
+        return not self.holds(request.id) and (leader is None or leader.computed >= len(request.prompt) - 1)
 
     def _start(self, request: Request) -> Admission:
         """Start one request where most of its prompt is saved."""

@@ -5,6 +5,7 @@ Reads the engine's own statistics; never waits for a step.
 
 from __future__ import annotations
 
+from engine.cache.shelf import ShelfStats
 from engine.metrics import Rates, Series
 from engine.server.service import Service
 from engine.server.traffic import Traffic
@@ -13,7 +14,7 @@ from engine.server.traffic import Traffic
 def gauges(service: Service, traffic: Traffic, *, uptime_s: float) -> list[tuple[Series, float]]:
     """Every gauge and its value now."""
     stats, rates = service.engine.stats(), service.engine.metrics.rates()
-    limits = service.engine.limits
+    limits, shelf = service.engine.limits, stats.shelf or ShelfStats()
     return [
         (Series("ds4_uptime_seconds", "Since the model was ready."), uptime_s),
         (Series("ds4_requests_inflight", "Running or waiting."), stats.running + stats.queued),
@@ -30,6 +31,9 @@ def gauges(service: Service, traffic: Traffic, *, uptime_s: float) -> list[tuple
             (Series("ds4_kv_bytes", "Cache memory by use.", "kind", kind), value)
             for kind, value in stats.memory.by_kind().items()
         ),
+        (Series("ds4_disk_files", "Kept sequences on disk."), shelf.files),
+        (Series("ds4_disk_bytes", "Bytes of kept sequences.", "kind", "stored"), shelf.nbytes),
+        (Series("ds4_disk_bytes", "Bytes of kept sequences.", "kind", "waiting"), shelf.waiting),
     ]
 
 

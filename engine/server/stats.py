@@ -79,6 +79,13 @@ class StatsEndpoint:
                 "hit_ratio": round(cached / max(1, cached + computed), 4),
             },
         }
+        if stats.shelf is not None:
+            found["disk"] = {
+                "files": stats.shelf.files,
+                "stored_bytes": stats.shelf.nbytes,
+                "waiting_bytes": stats.shelf.waiting,
+                **{key: n for key, n in count.items() if key.startswith(("spills_", "recalls_"))},
+            }
         if count["spec_drafts"]:
             found["speculation"] = {"drafts": count["spec_drafts"], "hits": count["spec_hits"]}
         if self.host.traffic.last is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -27,6 +27,7 @@ from engine.scheduler.records import Record, Records
 from engine.scheduler.scheduler import SchedulerLimits
 from engine.tests.fake_pages import ledger
 from engine.tests.fake_runner import FakeRunner
+from engine.tests.later import Later
 from engine.tests.simulation.model import Inline
 
 VOCAB = 30
@@ -86,7 +87,8 @@ class MemoryMachine(RuleBasedStateMachine):
     def start(self) -> None:
         """A new process."""
         self.runner = FakeRunner(VOCAB, ledger=ledger(pages=PAGES))
-        self.shelf = Shelf(Path(self.folder.name), fingerprint="fake", budget=40_000, writer=Inline())
+        self.disk = Later()
+        self.shelf = Shelf(Path(self.folder.name), fingerprint="fake", budget=40_000, worker=self.disk)
         self.engine = Engine(self.runner, LIMITS, aside=Inline(), threaded=False, shelf=self.shelf)
 
     def right(self, tokens: tuple[int, ...], count: int) -> list[int]:
@@ -138,19 +140,20 @@ class MemoryMachine(RuleBasedStateMachine):
             if self.engine.turn():
                 return
 
-    @rule(count=st.integers(1, 6))
-    @precondition(lambda self: self.open)
-    def go_on_with_a_full_disk(self, count: int) -> None:
-        with full_disk():
-            for _ in range(count):
-                self.engine.turn()
+    @rule(count=st.integers(1, 3), full=st.booleans())
+    @precondition(lambda self: self.disk.waiting)
+    def the_disk_works(self, count: int, full: bool) -> None:
+        """Files are written and read at any time, or never."""
+        with full_disk() if full else nullcontext():
+            self.disk.work(count)
 
     @rule()
     def finish_all(self) -> None:
         for _ in range(2000):
             if all(asked.end for asked in self.open.values()):
                 return
-            self.engine.turn()
+            if self.engine.turn():
+                self.disk.work(1)
         pytest.fail(f"{len(self.open)} requests never end")
 
     @rule(data=st.data())
@@ -163,7 +166,7 @@ class MemoryMachine(RuleBasedStateMachine):
         """Everything in memory is gone; a file that was being written may have been left."""
         self.open.clear()
         if torn:
-            (Path(self.folder.name) / "x.part").write_bytes(b"half")
+            (Path(self.folder.name) / "spkg-x.part").write_bytes(b"half")
         self.start()
 
     @rule()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -131,17 +132,47 @@ def test_a_state_that_went_through_arrays_continues_with_the_same_bits(
     assert torch.equal(whole[at:], runner.score(fork, tokens[at:]))
 
 
-def test_arrays_of_another_shape_are_refused(runner: Runner) -> None:
+def test_arrays_of_another_shape_are_refused_before_a_page_is_taken(runner: Runner) -> None:
     cache = runner.new_cache()
     runner.score(cache, _tokens(1)[:20])
     arrays = cache.arrays({})
+    used = runner.ledger.used
+    fresh = runner.new_cache()
 
     with pytest.raises(KeyError):
-        runner.new_cache().fill(21, (), arrays)
-    with pytest.raises(ValueError, match="window of layer 1"):
-        runner.new_cache().fill(20, (), {**arrays, "20.1.ring": arrays["20.1.ring"][:-1]})
-    with pytest.raises(ValueError, match="stream 0 has 6 rows for 20 tokens"):
-        runner.new_cache().fill(20, (), {**arrays, "rows.0": arrays["rows.0"].repeat(2, 0)[:6]})
+        fresh.fill(21, (), arrays)
+    for name, wrong in (
+        ("20.1.ring", arrays["20.1.ring"][:-1]),
+        ("20.1.0.pending", np.zeros((3, 1), np.float32)),
+        ("20.1.0.last", arrays["20.1.0.last"].astype(np.float64)),
+        ("rows.0", arrays["rows.0"].repeat(2, 0)[:6]),
+        ("rows.0", arrays["rows.0"][:4]),
+        ("rows.0", arrays["rows.0"][:, 1:]),
+    ):
+        with pytest.raises(ValueError, match=name):
+            fresh.fill(20, (), {**arrays, name: wrong})
+    assert used == runner.ledger.used
+
+
+def test_an_anchor_at_the_very_end_comes_back_too(runner: Runner) -> None:
+    cache = runner.new_cache()
+    runner.score(cache, _tokens(1)[:20])
+    arrays = cache.arrays({20: cache.snapshot()})
+
+    assert [20] == list(runner.new_cache().fill(20, (20,), arrays))
+
+
+def test_a_sequence_grows_outside_of_steps_as_well(runner: Runner, whole: Tensor) -> None:
+    """What a step has made, in inference mode, may be written outside of it."""
+    tokens = _tokens(1)
+    cache = runner.new_cache()
+    runner.score(cache, tokens[:20])
+    cache.grow(LENGTH + 200)
+    copy = cache.clone()
+    copy.grow(LENGTH + 300)
+
+    assert torch.equal(whole[20:], runner.score(copy, tokens[20:]))
+    assert torch.equal(whole[20:], runner.score(cache, tokens[20:]))
 
 
 def test_the_fingerprint_tells_models_and_storages_apart(small_path: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_new_process_finds_the_conversations_of_the_last_one(tmp_path: Path) -
         second = complete(engine, request("b", longer))
         other = complete(engine, replace(request("c", longer), tenant="another"))
 
-    assert second.started == Started(604, CacheKind.WARM)
+    assert second.started == Started(604, CacheKind.DISK)
     assert runner.continuation(longer, 5) == second.tokens
     assert other.started == Started(0, CacheKind.COLD)
 

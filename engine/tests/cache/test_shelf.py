@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import hashlib
+import json
 import logging
 import os
 import signal
@@ -9,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from engine.cache import stored as stored_form
 from engine.cache.shelf import LEAST_TOKENS, Shelf
+from engine.tests.later import Later
 
 LONG = 3 * LEAST_TOKENS
 
@@ -54,11 +61,12 @@ def prompt(length: int = LONG) -> NDArray[np.int32]:
 
 def test_a_new_process_finds_what_another_stored(tmp_path: Path) -> None:
     stored(tmp_path)
-    found = shelf(tmp_path).best("one", prompt())
+    one = shelf(tmp_path)
+    found = one.find("one", prompt())
 
     assert found is not None
     assert LONG == found.place
-    loaded = shelf(tmp_path).load(found.stored)
+    loaded = one.load(found.entry).result()
     assert loaded is not None
     assert all(np.array_equal(array, loaded[name]) for name, array in arrays().items())
     assert [array.dtype for array in arrays().values()] == [array.dtype for array in loaded.values()]
@@ -69,17 +77,17 @@ def test_a_prompt_that_leaves_in_the_middle_starts_at_an_anchor(tmp_path: Path) 
     stored(tmp_path)
     left = prompt()
     left[LONG - 5] = 100
-    found = shelf(tmp_path).best("one", left)
+    found = shelf(tmp_path).find("one", left)
 
     assert found is not None
     assert LONG // 2 == found.place
-    assert shelf(tmp_path).best("one", prompt()[: LONG // 2]) is None, "one token must be left to compute"
+    assert shelf(tmp_path).find("one", prompt()[: LONG // 2]) is None, "one token must be left to compute"
 
 
 def test_another_tenant_finds_nothing(tmp_path: Path) -> None:
     stored(tmp_path)
 
-    assert shelf(tmp_path).best("two", prompt()) is None
+    assert shelf(tmp_path).find("two", prompt()) is None
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -99,7 +107,7 @@ def test_a_file_of_another_model_is_left_alone_and_not_used(tmp_path: Path) -> N
     path = stored(tmp_path)
     other = shelf(tmp_path, fingerprint="another")
 
-    assert other.best("one", prompt()) is None
+    assert other.find("one", prompt()) is None
     other.close()
     assert path.exists()
 
@@ -117,9 +125,9 @@ def test_any_changed_byte_and_any_cut_makes_a_file_unusable(
     data[at] ^= change
     path.write_bytes(data[:at] if cut else data)
     one = shelf(tmp_path)
-    found = one.best("one", prompt())
+    found = one.find("one", prompt())
 
-    assert found is None or one.load(found.stored) is None
+    assert found is None or one.load(found.entry).result() is None
     assert found is None or not path.exists(), "a damaged file is tried once"
 
 
@@ -131,7 +139,7 @@ def test_a_longer_file_replaces_what_it_covers(tmp_path: Path) -> None:
     one.put("two", ids(LONG), (), arrays(1))
     one.close()
 
-    assert 2 == len(one) == len(list(tmp_path.glob("*.kv")))
+    assert 2 == one.stats().files == len(list(tmp_path.glob("*.kv")))
 
 
 def test_the_oldest_files_go_when_the_budget_is_spent(tmp_path: Path) -> None:
@@ -141,8 +149,8 @@ def test_the_oldest_files_go_when_the_budget_is_spent(tmp_path: Path) -> None:
         one.put("one", ids(LONG, first), (LONG // 2,), arrays())
         one.settle()
 
-    assert 2 == len(one) == len(list((tmp_path / "kept").glob("*.kv")))
-    assert one.best("one", np.append(ids(LONG, 3), np.int32(1))) is not None
+    assert 2 == one.stats().files == len(list((tmp_path / "kept").glob("*.kv")))
+    assert one.find("one", np.append(ids(LONG, 3), np.int32(1))) is not None
 
 
 def test_only_what_is_new_and_long_is_wanted(tmp_path: Path) -> None:
@@ -172,7 +180,150 @@ def test_a_full_disk_is_a_log_line(
     assert "prefix_not_stored" in caplog.text
     assert "No space left" in caplog.text
     assert [] == list(tmp_path.iterdir())
-    assert one.best("one", prompt()) is None
+    assert one.find("one", prompt()) is None
+
+
+def test_a_file_in_use_outlives_the_older_ones_and_those_that_rest(tmp_path: Path) -> None:
+    size = stored(tmp_path / "size").stat().st_size
+    one = shelf(tmp_path / "kept", budget=2 * size + 10)
+    for first in (0, 1):
+        one.put("one", ids(LONG, first), (LONG // 2,), arrays())
+    found = one.find("one", prompt())
+    assert found is not None
+    assert one.load(found.entry).result() is not None
+    one.put("one", ids(LONG, 2), (LONG // 2,), arrays())
+    one.settle()
+
+    assert one.find("one", prompt()) is not None
+    assert one.find("one", np.append(ids(LONG, 1), np.int32(1))) is None
+
+
+def test_a_file_that_is_about_to_be_read_is_not_swept(tmp_path: Path) -> None:
+    stored(tmp_path)
+    later = Later()
+    one = Shelf(tmp_path, fingerprint="model", budget=1, worker=later)
+    found = one.find("one", prompt())
+    assert found is not None
+    one.put("two", ids(LONG, 1), (), arrays())
+    loading = one.load(found.entry)
+    later.work()
+
+    assert loading.result() is not None
+
+
+def test_files_of_other_models_count_and_go_when_they_are_the_oldest(tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    foreign = tmp_path / "somebody.kv"
+    foreign.write_bytes(b"not ours" * 1000)
+    os.utime(foreign, (1, 1))
+    one = shelf(tmp_path, fingerprint="another", budget=path.stat().st_size)
+    one.put("one", ids(LONG), (), arrays(2))
+    one.close()
+
+    assert not path.exists()
+    assert foreign.exists(), "what we did not write is not ours to delete"
+    assert 1 == one.stats().files
+
+
+def older(data: bytes) -> bytes:
+    """The same file as an earlier version of the form would have written it."""
+    return b"SPKGKV00" + data[8:]
+
+
+def without(data: bytes, member: str) -> bytes:
+    """A file with a sound header that lacks what this version wants."""
+    length = stored_form.FIXED.unpack_from(data)[1]
+    header = json.loads(data[stored_form.FIXED.size :][:length])
+    del header[member]
+    text = json.dumps(header).encode()
+    digest = hashlib.sha256(text).digest()
+    return stored_form.FIXED.pack(stored_form.MAGIC, len(text), digest) + text + data[-10:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(older, id="older"),
+        pytest.param(lambda _: b"", id="empty"),
+        pytest.param(lambda _: b"GGUF" + bytes(5000), id="foreign"),
+        pytest.param(lambda data: data[:100], id="cut_in_the_header"),
+        pytest.param(lambda data: data[:-1], id="cut_at_the_end"),
+        pytest.param(lambda data: data + b"!", id="too_long"),
+        pytest.param(lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], id="endless_header"),
+        *(
+            pytest.param(functools.partial(without, member=member), id=f"without_{member}")
+            for member in ("fingerprint", "tenant", "anchors", "tokens", "arrays", "arrays_sha256")
+        ),
+    ],
+)
+def test_an_unusable_file_is_one_line_and_no_prefix(
+    change: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = stored(tmp_path)
+    path.write_bytes(change(path.read_bytes()))
+    caplog.clear()
+    one = shelf(tmp_path)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    assert one.find("one", prompt()) is None
+    assert 1 == len(warnings)
+    assert path.name in warnings[0].getMessage()
+
+
+def test_a_directory_into_which_others_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write into it"):
+        shelf(tmp_path)
+
+
+def test_a_directory_that_others_may_read_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    path = stored(tmp_path)
+
+    assert 0o755 == stat.S_IMODE(tmp_path.stat().st_mode)
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("place", ["/proc/self", "/dev/null/below"])
+def test_a_place_where_no_file_can_be_made_is_refused(place: str) -> None:
+    with pytest.raises(OSError, match=place):
+        shelf(Path(place))
+
+
+def test_a_directory_that_vanishes_costs_the_file_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = shelf(tmp_path / "kept")
+    (tmp_path / "kept").rmdir()
+    one.put("one", ids(LONG), (), arrays())
+    one.close()
+
+    assert "prefix_not_stored" in caplog.text
+    assert 0 == one.stats().files
+
+
+def test_two_servers_share_a_directory(tmp_path: Path) -> None:
+    one, two = shelf(tmp_path), shelf(tmp_path)
+    for server, first in ((one, 0), (two, 1)):
+        server.put("one", ids(LONG, first), (), arrays(first))
+        server.settle()
+    third = shelf(tmp_path)
+
+    assert (1, 1, 2) == (one.stats().files, two.stats().files, third.stats().files)
+    found = one.find("one", prompt())
+    assert found is not None
+    next(path for path in tmp_path.glob("*.kv") if path == found.entry.written.result()).unlink()
+    assert one.load(found.entry).result() is None, "the other one swept it"
+    assert one.find("one", prompt()) is None
+
+
+def test_a_file_that_another_living_server_writes_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "spkg-dead.part").write_bytes(b"half")
+    with (tmp_path / "spkg-alive.part").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        shelf(tmp_path)
+
+        assert ["spkg-alive.part"] == [path.name for path in tmp_path.iterdir()]
 
 
 KILLED = """
@@ -203,8 +354,8 @@ def test_a_process_killed_while_it_writes_leaves_nothing_wrong(tmp_path: Path) -
     process.wait()
     process.stdout.close()
     one = shelf(tmp_path)
-    found = one.best("one", prompt(768))
+    found = one.find("one", prompt(768))
 
     assert found is not None
-    assert one.load(found.stored) is not None
+    assert one.load(found.entry).result() is not None
     assert [] == list(tmp_path.glob("*.part"))
