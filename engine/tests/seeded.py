@@ -215,7 +215,10 @@ FAULTS: dict[str, Fault] = {
             "ai-dynamo/dynamo 14416, LMCache/LMCache 4247",
             (
                 Change(
-                    "engine.cache.shelf", "_read", 'header["fingerprint"] != fingerprint', "not fingerprint"
+                    "engine.cache.stored",
+                    "_read_header",
+                    'found["fingerprint"] != fingerprint',
+                    "not fingerprint",
                 ),
             ),
         ),
@@ -225,10 +228,10 @@ FAULTS: dict[str, Fault] = {
             "LMCache/LMCache 4247; abandoned checkpoints after kill -9",
             (
                 Change(
-                    "engine.cache.shelf",
-                    "_arrays",
-                    "hashlib.sha256(data).hexdigest() != digest",
-                    "not digest",
+                    "engine.cache.stored",
+                    "read_arrays",
+                    "hashlib.sha256(data).hexdigest() != header.digest",
+                    "not header.digest",
                 ),
             ),
         ),
