@@ -92,6 +92,9 @@ def costs(record: Record) -> str:
         pairs = list(zip(row["cost"], row["upper"], strict=True))[1:]
         cells = " | ".join(f"{cost / unit:.3f} ({most / unit:.3f})" for cost, most in pairs)
         lines.append(f"| {row['depth']:,} | {row['plain_us'] / 1000:.2f} ms | {cells} |")
+    for row in record.get("costs_same_token", {}).get("depths", ()):
+        alike = ", ".join(f"{cost / unit:.3f}" for cost in row["cost"][1:])
+        lines.append(f"\nWith one token in all rows, at {row['depth']:,}, where rows share experts: {alike}.")
     return "\n".join(lines)
 
 

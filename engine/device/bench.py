@@ -122,7 +122,7 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
     report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
-    report["costs"] = _costs(model, plan)
+    report["costs"], report["costs_same_token"] = _costs(model, plan)
     report["prefill"] = [_prefill(model, tokens) for tokens in plan.prefill]
     del cache, model
     report["capacity"] = capacity(spec, device, say)
@@ -247,24 +247,28 @@ def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
     }
 
 
-def _costs(model: Loaded, plan: Plan) -> dict[str, Any]:
-    """The table of verify costs over the depths of a plan, one captured step for each number of rows."""
+def _costs(model: Loaded, plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tables of verify costs: over the depths of a plan with another token in every row, so that rows share
+    experts by chance alone; and with one token in all rows, which share what rows can share."""
     steps = {rows: DecodeStep(model.weights, model.cache, model.products, rows) for rows in costs.ROWS}
-    random = torch.Generator(model.weights.device).manual_seed(0)
     for step in steps.values():
-        step.tokens.random_(0, model.weights.spec.vocab, generator=random)
         step.capture()
 
-    def clock(depth: int, rows: int) -> float:
-        steps[rows].positions.copy_(depth + torch.arange(rows))
-        return clock_once(steps[rows].run)
+    def clock(depth: int, rows: int, *, same: bool = False) -> float:
+        step = steps[rows]
+        step.positions.copy_(depth + torch.arange(rows))
+        step.tokens.random_(0, model.weights.spec.vocab)
+        if same:
+            step.tokens.copy_(step.tokens[0].clone())
+        return clock_once(step.run)
 
     for rows in (*costs.ROWS, *costs.ROWS):
         clock(ROWS_DEPTH, rows)
-    found = costs.measure(plan.depths, plan.steps, clock)
-    for row in found["depths"]:
-        model.say(f"costs at {row['depth']}: {row['cost']} of {costs.UNIT} for {found['rows']} rows")
-    return found
+    apart = costs.measure(plan.depths, plan.steps, clock)
+    alike = costs.measure([ROWS_DEPTH], plan.steps, partial(clock, same=True))
+    for row in (*apart["depths"], *alike["depths"]):
+        model.say(f"costs at {row['depth']}: {row['cost']} of {costs.UNIT} for {apart['rows']} rows")
+    return apart, alike
 
 
 def _prefill(model: Loaded, tokens: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def small() -> dict[str, Any]:
         "products": {"1": [product]},
         "prefill": [{**prompt, "kernels": row["kernels"]}],
         "capacity": {"tokens": 7_000_000},
+        "costs_same_token": {"depths": [{**costs, "depth": 2048}]},
         "costs": {
             "unit": 10_000,
             "rows": [1, 2, 3, 4, 5],
@@ -84,6 +85,7 @@ def test_a_report_of_few_layers_and_parts_is_drawn_and_worded(missing: str | Non
 
     assert "public CUDA engine" not in speed_plot.draw(report)
     assert "GB10" not in worded
+    assert "one token in all rows, at 2,048, where rows share experts: 1.100, 1.200, 1.300, 1.410." in worded
     assert "| 2,048 | 10.00 ms | 1.100 (1.000) | 1.200 (1.000) | 1.300 (1.000) | 1.410 (1.000) |" in worded
     assert report["date"] + "-geforce-rtx-5090-5-layers.json" == speed.file_name(report)
 

@@ -91,6 +91,18 @@ def test_loaded_weights_are_those_of_the_generator(written: Path) -> None:
     assert "0 s left" in shown.getvalue().splitlines()[-1]
 
 
+@pytest.mark.device
+def test_a_card_gets_the_bits_of_the_generator_through_pinned_memory(tmp_path: Path) -> None:
+    card = torch.device("cuda")
+    write_model(tmp_path / "synthetic.gguf", SMALL, io.StringIO(), device=card)
+    loaded = load(tmp_path / "synthetic.gguf", card, context=4096, shown=io.StringIO())
+    made = DeviceWeights.load(SMALL, Synthetic(SMALL, card))
+    pairs = list(zip(tensors(made), tensors(loaded), strict=True))
+
+    assert len(pairs) > 100
+    assert all(found.is_cuda and torch.equal(expected, found) for expected, found in pairs)
+
+
 def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path, written: Path) -> None:
     path = tmp_path / "shrinks.gguf"
     path.write_bytes(written.read_bytes())
