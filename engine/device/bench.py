@@ -20,6 +20,7 @@ from torch import Tensor
 from engine.device import costs
 from engine.device.cache import DeviceCache
 from engine.device.decode import MOST_ROWS, DecodeStep, Products, check_shape
+from engine.device.fit import Need, free_bytes
 from engine.device.load import accelerator
 from engine.device.prefill import Prefill
 from engine.device.synthetic import Synthetic, published
@@ -30,6 +31,7 @@ from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
 from engine.kernels.triton.compress import PAGE_TOKENS
+from engine.model.published import two_bit_tensors
 from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
@@ -103,6 +105,8 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     made = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "card": torch.cuda.get_device_name()}
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     report: dict[str, Any] = {**made, **versions, "model": plan.model, "layers": spec.n_layer}
+    weight_bytes = sum(nbytes for _, _, nbytes in two_bit_tensors(spec))
+    Need(spec, weight_bytes, plan.longest).check(free_bytes(device), report["card"])
     began = time.perf_counter()
     weights = DeviceWeights.load(spec, Synthetic(spec, device))
     torch.cuda.synchronize()

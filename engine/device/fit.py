@@ -46,7 +46,7 @@ class Need:
         if self.total <= free:
             return
         longest = self.longest(free)
-        hint = f"--context {longest} would fit" if longest else "no context fits"
+        hint = f"{longest:,} tokens would fit" if longest else "no context would fit; use fewer layers"
         raise EngineError(
             f"the model does not fit on {where}: {_gib(self.weights)} of weights, {_gib(self.cache)} for "
             f"{self.slots} x {self.context:,} tokens and {_gib(WORK)} to work in make {_gib(self.total)}, "

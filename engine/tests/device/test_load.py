@@ -127,10 +127,11 @@ def test_a_model_that_does_not_fit_is_refused_with_the_numbers() -> None:
     longest = need.longest(need.total - 1)
 
     with pytest.raises(
-        EngineError, match=rf"80\.76 GiB of weights.*1 x 1,048,576.*--context {longest} would fit"
+        EngineError,
+        match=rf"80\.76 GiB of weights.*1 x 1,048,576.*and .* are free; {longest:,} tokens would fit",
     ):
         need.check(need.total - 1, "this card")
-    with pytest.raises(EngineError, match=r"24\.00 GiB are free; no context fits"):
+    with pytest.raises(EngineError, match=r"24\.00 GiB are free; no context would fit; use fewer layers"):
         need.check(24 * 2**30, "this card")
 
 
