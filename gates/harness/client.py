@@ -1,7 +1,7 @@
 """The HTTP client of the gates: the OpenAI chat dialect over `httpx2`, with timings and deadlines.
 
-Owns how one request is sent; no other module imports the HTTP library. What comes back and what can go wrong
-is in `reply.py`. Knows nothing of histories and verdicts.
+Owns how one request is sent; no other module imports the HTTP library. What can become of it is in
+`reply.py`, how an answer is read in `dialect.py`. Knows nothing of histories and verdicts.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from typing import Any
 
 import httpx2
 
-from gates.harness.reply import (
-    NOTHING,
-    DeadlinePassed,
-    Gone,
-    Malformed,
-    Model,
-    Reply,
+from gates.harness.dialect import (
     StreamedReply,
     json_object,
     model_of,
+    no_stream,
     raise_for_status,
     whole_reply,
 )
+from gates.harness.reply import NOTHING, DeadlinePassed, Gone, Malformed, Model, Reply
 from gates.harness.sse import EventParser
 
 Message = Mapping[str, Any]
 LOADING = 503
 POLL_S = 0.2
 SMALL_REPLY_S = 30.0  # for a whole reply that takes no computing
+MOST_BYTES = 64 << 20  # of one answer: some hundred for each of 131,072 tokens, four times over
+NO_STREAM = ("application/json", "text/html")  # what an error or a page before the server comes as
 NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
 
 
@@ -168,17 +166,23 @@ class Client:
         with self._http.stream("POST", "/v1/chat/completions", json=body, timeout=deadline - start) as answer:
             if answer.status_code != 200:
                 raise_for_status(answer.status_code, b"".join(self._chunks(answer, deadline)))
+            if answer.headers.get("content-type", "").startswith(NO_STREAM):
+                raise no_stream(b"".join(self._chunks(answer, deadline)))
             for chunk in self._chunks(answer, deadline):
                 now = self._clock() - start
                 for event in parser.push(chunk):
-                    reply.take(event.data, now)
+                    reply.take(event, now)
         return reply.finish(self._clock() - start)
 
     def _chunks(self, answer: httpx2.Response, deadline: float) -> Iterator[bytes]:
         """The body as it comes; the library limits each read alone, which a body in drips never passes."""
+        taken = 0
         for chunk in answer.iter_raw():
             if self._clock() > deadline:
                 raise DeadlinePassed("the reply had not ended when its deadline passed")
+            taken += len(chunk)
+            if taken > MOST_BYTES:
+                raise Malformed(f"the answer has more than {MOST_BYTES >> 10} KiB and does not end")
             yield chunk
 
 

@@ -18,7 +18,7 @@ from gates.errors import GivenUp, ServerDied
 from gates.harness.baseline import Baseline
 from gates.harness.client import Client, Message
 from gates.harness.history import Event, History
-from gates.harness.reply import NOTHING, ClientError, CutShort, Gone, Reply
+from gates.harness.reply import NOTHING, BrokenOff, ClientError, CutShort, Gone, Reply
 
 
 class Progress(Protocol):
@@ -160,7 +160,8 @@ class Rig:
 
     def _alive_after(self, error: ClientError) -> bool:
         """Ask for a second after a lost connection: a dying process closes its sockets before it is gone."""
-        tries = 10 if isinstance(error, Gone | CutShort) else 1
+        lost = isinstance(error, Gone | CutShort) and not isinstance(error, BrokenOff)
+        tries = 10 if lost else 1
         for _ in range(tries):
             if not self.alive():
                 return False

@@ -1,7 +1,7 @@
 """Server-sent events in: bytes pushed in any pieces become whole events.
 
 The parser follows the event-stream format (WHATWG HTML, 9.2): fields `data`, `event`, `id`, comments, and
-lines ended by LF, CR or CRLF. It knows nothing of JSON or of any vendor's dialect.
+lines ended by LF, CR or CRLF. It knows nothing of JSON, and one word of a vendor's: see `_take`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ class EventParser:
 
     def _take(self, name: str, value: str) -> None:
         if name == "data":
+            self._data.append(value)
+        elif name == "error":  # llama.cpp until September 2025 (its pull request 16109): data of an error
+            self._name = name
             self._data.append(value)
         elif name == "event":
             self._name = value

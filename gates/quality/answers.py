@@ -19,7 +19,6 @@ from gates.quality.sets import Item
 
 Key = tuple[str, str, str, int, str]
 
-REFUSALS: Final = frozenset({"content_filter", "refusal"})  # finish reasons of a reply that a filter ended
 BUSY: Final = frozenset({429, 502, 503, 504})  # states of a moment, of a server or of what stands before it
 
 
@@ -114,7 +113,7 @@ def outcome(answer: Answer, *, max_tokens: int) -> Outcome:
     if answer.reply is None:
         return "refused" if answer.refused else "fault"
     reason, used = answer.reply.get("finish_reason"), answer.reply.get("completion_tokens")
-    if reason in REFUSALS:
+    if reason == "content_filter":
         return "refused"
     if reason == "length" or (used is not None and used >= max_tokens):
         return "truncated"

@@ -6,6 +6,7 @@ Comparisons with a baseline are made elsewhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -116,12 +117,14 @@ def _outcomes(found: Traffic, records: Sequence[ItemRecord]) -> None:
     n = len(records)
     for measure_id, outcome in COUNTED_APART:
         wrong = [record for record in records if record.outcome == outcome]
-        found.say(measure_id, len(wrong) / n if n else None, n)
+        found.say(measure_id, len(wrong) / n if n else None, n, _commonest(map(_cause, wrong)))
         found.find(measure_id, "a reply that ends by itself", (Doubt(_where(r), _ended(r)) for r in wrong))
     graded = [record for record in records if record.correct is not None]
     lost = [r for r in graded if r.state in ("unparsed", "no_code", "syntax") and r.outcome == "answered"]
-    found.say("quality.unparsed_ratio", len(lost) / len(graded) if graded else None, len(graded))
-    found.find("quality.unparsed_ratio", "an answer in the form that was asked for", map(_unread, lost))
+    unread = [_unread(record) for record in lost]
+    note = _commonest(doubt.why for doubt in unread)
+    found.say("quality.unparsed_ratio", len(lost) / len(graded) if graded else None, len(graded), note)
+    found.find("quality.unparsed_ratio", "an answer in the form that was asked for", unread)
     retries = sum(record.retries for record in records)
     found.say("quality.retries_count", retries, n)
 
@@ -223,13 +226,23 @@ def _quiet(settings: Settings) -> Callable[[Operation], bool]:
     return lambda operation: (operation.get("host_busy_ratio") or 0.0) <= limit
 
 
+def _commonest(causes: Iterable[str]) -> str:
+    """What is said most often, and how often; empty of nothing."""
+    counts = Counter(causes)
+    return "; ".join(f"{count} of {counts.total()}: {cause}" for cause, count in counts.most_common(1))
+
+
 def _where(record: ItemRecord) -> str:
     return f"{record.item} ({record.arm})"
 
 
+def _cause(record: ItemRecord) -> str:
+    how = record.note if record.outcome in ("fault", "refused") else ""
+    return f"{record.outcome}: {how or f'finish_reason {record.finish_reason}'}"
+
+
 def _ended(record: ItemRecord) -> str:
-    how = record.note or f"finish_reason {record.finish_reason}, {record.completion_tokens} tokens"
-    return f"{record.outcome}: {how}"
+    return f"{_cause(record)}, {record.completion_tokens} tokens"
 
 
 def _unread(record: ItemRecord) -> Doubt:

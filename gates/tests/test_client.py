@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from gates.harness import launch
 from gates.harness.client import Client
-from gates.harness.reply import (
-    CutShort,
-    DeadlinePassed,
-    Gone,
-    Malformed,
-    Refused,
-    StreamedReply,
-    Usage,
-    model_of,
-    whole_reply,
-)
+from gates.harness.reply import CutShort, DeadlinePassed, Gone, Malformed, Refused, Usage
 from gates.tests.fake_server import FakeServer
 
 ASK = [{"role": "user", "content": "Say word7"}]
@@ -93,31 +82,6 @@ def test_a_stream_without_its_end_keeps_what_had_come() -> None:
 def test_an_answer_in_another_form_is_malformed() -> None:
     with fake("malformed") as client, pytest.raises(Malformed, match=r"not a chat\.completion"):
         client.chat(ASK, max_tokens=8, stream=False)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        '{"choices": [1]}',
-        '{"choices": "abc"}',
-        '{"choices": 5}',
-        '{"choices": [{"delta": {"content": 7}}]}',
-        '{"choices": [{"delta": {"tool_calls": [{"index": "x"}]}}]}',
-        '{"choices": [{"delta": {}, "token_ids": 5}]}',
-        '{"usage": {"prompt_tokens": "12"}}',
-        '{"usage": {"prompt_tokens_details": [1]}}',
-        '{"usage": {"prompt_tokens": NaN}}',
-        "[" * 100_000,
-    ],
-)
-def test_a_chunk_of_another_form_is_malformed(data: str) -> None:
-    with pytest.raises(Malformed):
-        StreamedReply().take(data, 0.0)
-
-
-def test_a_list_of_models_of_another_form_is_malformed() -> None:
-    with pytest.raises(Malformed, match="/v1/models lists 1"):
-        model_of(1)
 
 
 def test_models_and_health_are_read() -> None:
@@ -200,55 +164,43 @@ def test_the_address_may_end_in_v1() -> None:
         assert "http://127.0.0.1:1" == client.base_url
 
 
-def streamed(*chunks: dict[str, Any] | str) -> StreamedReply:
-    reply = StreamedReply()
-    for place, chunk in enumerate(chunks):
-        reply.take(chunk if isinstance(chunk, str) else json.dumps(chunk), float(place))
-    return reply
+def answered(body: bytes, *, kind: str = "application/json") -> Callable[[socket.socket], None]:
+    """Serve one answer of this kind under a status that says that all is well."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return lambda connection: connection.sendall(head.encode() + body)
 
 
-def choice(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"choices": [{"delta": delta, "finish_reason": finish}]}
+def test_an_error_under_a_good_status_is_a_refusal_with_its_words() -> None:
+    for stream in (True, False):
+        serve = answered(b'{"error": {"message": "no such model"}}')
+        with raw(serve) as client, pytest.raises(Refused, match="HTTP 200: no such model"):
+            client.chat(ASK, max_tokens=8, stream=stream)
 
 
-def test_reasoning_tool_calls_and_token_ids_are_put_together() -> None:
-    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}
-    more = {"index": 0, "function": {"arguments": ": 1}"}}
-    with_ids = {"choices": [{"delta": {"content": "x"}, "token_ids": [5, 6]}]}
-
-    reply = streamed(
-        choice(role="assistant", content=""),
-        choice(reasoning_content="hm"),
-        with_ids,
-        choice(tool_calls=[call]),
-        choice(tool_calls=[more]),
-        choice("tool_calls"),
-        {"choices": [], "usage": {"prompt_tokens": 3}, "timings": {"ttft_ms": 1.0}},
-        "[DONE]",
-    ).finish(9.0)
-
-    assert ("hm", "x", (5, 6), 1.0) == (reply.reasoning, reply.text, reply.token_ids, reply.first_token_s)
-    assert ({"id": "c1", "name": "f", "arguments": '{"a": 1}'},) == reply.tool_calls
-    assert (Usage(3, None, None), {"ttft_ms": 1.0}) == (reply.usage, reply.timings)
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("application/json", b'{"choices": []}', "the answer is one object"),
+        ("text/html; charset=utf-8", b"<h1>Sign in</h1>", "the answer is <h1>Sign in</h1>"),
+    ],
+)
+def test_an_answer_that_is_no_stream_is_named_as_what_it_is(kind: str, body: bytes, said: str) -> None:
+    with raw(answered(body, kind=kind)) as client, pytest.raises(Malformed, match=said):
+        client.chat(ASK, max_tokens=8)
 
 
-def test_an_error_object_inside_a_stream_is_a_refusal() -> None:
-    with pytest.raises(Refused, match="out of memory"):
-        streamed({"error": {"message": "out of memory", "code": "insufficient_memory"}})
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_never_ends_fills_no_memory(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gates.harness.client.MOST_BYTES", 1 << 20)
+    sent = 0
 
+    def flood(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while sent < 64 << 20:
+                sent += connection.send(b"data: " + b"x" * 65536)
 
-def test_a_stream_with_a_reason_but_no_end_mark_is_cut_short() -> None:
-    with pytest.raises(CutShort, match=r"without \[DONE\]"):
-        streamed(choice("stop", content="x")).finish(1.0)
-
-
-@pytest.mark.parametrize("data", ["[1]", "{", "null"])
-def test_an_event_that_is_no_object_is_malformed(data: str) -> None:
-    with pytest.raises(Malformed):
-        streamed(data)
-
-
-@pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [{"message": "x"}]}, {"choices": [3]}])
-def test_a_whole_reply_of_another_form_is_malformed(body: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
-        whole_reply(body, 1.0)
+    with raw(flood) as client, pytest.raises(Malformed, match="more than 1024 KiB"):
+        client.chat(ASK, max_tokens=8, stream=stream, deadline_s=20)
+    assert sent < 32 << 20

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gates.errors import CheckError
 from gates.harness import paired
+from gates.harness.dialect import StreamedReply
 from gates.harness.paired import Pairs
-from gates.harness.reply import StreamedReply
+from gates.harness.sse import ServerEvent
 from gates.needle.grade import grade_codes
 from gates.quality.grading import Grade, Graded, completion_tokens
 
@@ -87,9 +89,11 @@ def test_results_of_different_versions_of_a_tool_are_not_compared() -> None:
 def test_fragments_are_never_counted_as_tokens(usage: int | None, ids: list[int], tokens: int | None) -> None:
     stream = StreamedReply()
     for fragment in ("Hel", "lo", " world"):
-        stream.take(json.dumps({"choices": [{"delta": {"content": fragment}}]}), 0.0)
-    last = {"choices": [{"delta": {}, "finish_reason": "stop", "token_ids": ids}]}
-    stream.take(json.dumps(last | ({"usage": {"completion_tokens": usage}} if usage else {})), 0.0)
-    stream.take("[DONE]", 0.0)
+        stream.take(ServerEvent(json.dumps({"choices": [{"delta": {"content": fragment}}]})), 0.0)
+    last: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "stop", "token_ids": ids}]}
+    stream.take(
+        ServerEvent(json.dumps(last | ({"usage": {"completion_tokens": usage}} if usage else {}))), 0.0
+    )
+    stream.take(ServerEvent("[DONE]"), 0.0)
 
     assert tokens == completion_tokens(stream.finish(1.0))
