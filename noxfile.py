@@ -8,6 +8,7 @@ Two environments are shared: `workshop` (engine, gates and their tests; the only
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -169,6 +170,9 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def device(session: nox.Session) -> None:
     """Run the tests that need an accelerator, in the Python that runs nox (its torch knows the device)."""
+    lacking = [name for name in ("torch", "pytest") if importlib.util.find_spec(name) is None]
+    if lacking:
+        session.skip(f"the Python that runs nox lacks {' and '.join(lacking)}: {sys.executable}")
     session.run(sys.executable, "-m", "pytest", "-m", "device", *session.posargs, external=True)
 
 

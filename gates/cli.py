@@ -154,6 +154,7 @@ def judge(
     console = Console()
     console.print(judging.write(folder, judged), markup=False, soft_wrap=True)
     outcome.show(folder, judged.content, console)
+    outcome.last_line(judged.content, console)
     return outcome.exit_code(judged.verdict.verdict)
 
 

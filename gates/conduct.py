@@ -189,7 +189,7 @@ def judge_run(folder: RunFolder, profile: Profile) -> RunVerdict:
     chosen = [spec for spec in profile.every_gate if spec.name in run["chosen"]]
     gates = [judge_gate(folder, spec, profile.table(spec.name)) for spec in chosen]
     own = GateVerdict("run", run.get("seconds", 0.0), None, _own_judgement(run, profile, gates))
-    cause, reasons = _causes(run)
+    cause, reasons = _causes(run, going_on=folder.going_on and run["state"] == State.RUNNING)
     return RunVerdict(
         profile=profile.name,
         run=run,
@@ -222,13 +222,18 @@ def _own_judgement(run: Mapping[str, Any], profile: Profile, gates: list[GateVer
     return Judgement(tuple(measures))
 
 
-def _causes(run: Mapping[str, Any]) -> tuple[Verdict | None, tuple[str, ...]]:
+def _causes(run: Mapping[str, Any], *, going_on: bool) -> tuple[Verdict | None, tuple[str, ...]]:
     """What of the run itself keeps it from a plain verdict: unfinished, interrupted, or no server."""
     state = run["state"]
     if state == State.FINISHED:
         return None, ()
+    since = [*run.get("resumed_utc", ()), run.get("started_utc", "")][
+        -1 if not run.get("resumed_utc") else -2
+    ]
     words = {
-        State.RUNNING: "the run stopped before its end; the record is incomplete",
+        State.RUNNING: f"the run is going on, since {since}; this is its record so far"
+        if going_on
+        else "the run stopped before its end; the record is incomplete",
         State.INTERRUPTED: "the run was interrupted",
         State.INFRASTRUCTURE: f"the run could not be done: {run.get('error', '')}",
     }

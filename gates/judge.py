@@ -38,7 +38,12 @@ def judge(folder: RunFolder) -> Rejudged:
 
 
 def write(folder: RunFolder, judged: Rejudged) -> str:
-    """Write the files of the judgement; one line that says what was done with them."""
+    """Write the files of the judgement; one line that says what was done with them.
+
+    Those of a run that is going on are its own to write.
+    """
+    if folder.going_on:
+        return "the run is going on: nothing was written"
     if not judged.differences:
         new = not folder.verdict_json.is_file()
         outcome.write(folder, judged.verdict)

@@ -46,6 +46,9 @@ def merge(folders: Sequence[RunFolder], root: Path) -> RunFolder:
 
 def _check(folders: Sequence[RunFolder], runs: Sequence[dict[str, Any]]) -> None:
     names = [folder.path.name for folder in folders]
+    for folder in folders:
+        if folder.going_on:
+            raise UsageError(f"run {folder.path.name} is going on: join it with the others when it has ended")
     if len(set(names)) < len(names):
         raise UsageError("a run is named twice: name each part once")
     for name, run in zip(names, runs, strict=True):

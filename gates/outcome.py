@@ -63,7 +63,7 @@ def exit_code(verdict: Verdict) -> ExitCode:
 
 
 def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> None:
-    """Print the table of claims, where the files are, and the verdict as the last line."""
+    """Print the table of claims and where the files are; the caller prints the verdict as the last line."""
     if not _without_server(content):
         console.print(_grid(content))
     for gate in content["gates"]:
@@ -72,7 +72,6 @@ def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> Non
     _show_log(folder, content, console)
     console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
     console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
-    last_line(content, console)
 
 
 def _without_server(content: Mapping[str, Any]) -> bool:

@@ -66,6 +66,7 @@ def _gate(profile: Profile, spec: GateSpec, last: float | None) -> dict[str, Any
             "better": m.better,
             "limit": settings.number(m.limit_key),
             "severity": m.severity,
+            "notice": m.notice,
         }
         for m in spec.measures
     ]
@@ -88,7 +89,8 @@ def _lines(content: Mapping[str, Any], *, claims: bool) -> list[str]:
     ]
     for gate in content["gates"]:
         last = "" if gate["last_minutes"] is None else f", took {gate['last_minutes']:g} min the last time"
-        counts = f"{len(gate['claims'])} claims, {gate['cells']} cells"
+        notices = sum(claim["notice"] for claim in gate["claims"])
+        counts = f"{len(gate['claims']) - notices} claims, {notices} notices, {gate['cells']} cells"
         lines.append(f"  {gate['title']}: {counts}, budget {gate['budget_minutes']:g} min{last}")
         if claims:
             lines += [_claim_line(claim) for claim in gate["claims"]]
@@ -96,4 +98,5 @@ def _lines(content: Mapping[str, Any], *, claims: bool) -> list[str]:
 
 
 def _claim_line(claim: Mapping[str, Any]) -> str:
-    return f"    {SIGNS[claim['better']]} {claim['limit']:<6g} {claim['title']}"
+    notice = " (a notice)" if claim["notice"] else ""
+    return f"    {SIGNS[claim['better']]} {claim['limit']:<6g} {claim['title']}{notice}"

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,6 +21,7 @@ from gates import conduct, outcome, report
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
 from gates.harness import baseline, history, probe, provenance, record, room
+from gates.harness.interrupts import Interrupts
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder, State
 from gates.harness.verdict import GateVerdict, Verdict
@@ -94,6 +92,8 @@ def run(request: Request, console: Console) -> ExitCode:
     code = _conduct(job, run_record, console)
     if request.html:  # the page is extra and moves no verdict
         report.show(folder, console, Console(stderr=True))
+    else:
+        outcome.last_line(folder.read_verdict(), console)
     return code
 
 
@@ -103,6 +103,8 @@ def resume(folder: RunFolder, target: Target, data: Path | None, console: Consol
     Gates that were finished keep their record; others go on from it, or are driven again.
     """
     run_record, name = folder.read_run(), folder.path.name
+    if folder.going_on:
+        raise UsageError(f"run {name} is going on in another process: wait for its end")
     if run_record["state"] == State.FINISHED:
         raise UsageError(f"run {name} is finished: there is nothing to go on with")
     settings = recorded(run_record, name)
@@ -124,17 +126,25 @@ def resume(folder: RunFolder, target: Target, data: Path | None, console: Consol
     run_record["resumed_utc"] = [*run_record["resumed_utc"], _now()]
     run_record |= {"state": State.RUNNING, "error": ""}
     gates = [gate for gate in settings.every_gate if gate.name in run_record["chosen"]]
-    return _conduct(Job(settings, gates, target, folder, data), run_record, console)
+    code = _conduct(Job(settings, gates, target, folder, data), run_record, console)
+    outcome.last_line(folder.read_verdict(), console)
+    return code
 
 
 def _conduct(job: Job, run_record: dict[str, Any], console: Console) -> ExitCode:
-    """Drive all gates, keep how that ended, judge, and print the last line."""
+    """Hold the run folder, drive all gates, keep how that ended, judge, and show it."""
+    with job.folder.held():
+        _drive_and_record(job, run_record, console)
+        return _finish(job, run_record, console)
+
+
+def _drive_and_record(job: Job, run_record: dict[str, Any], console: Console) -> None:
     folder, started = job.folder, time.monotonic()
     before_s = sum(room.seconds(history.read(folder.history(gate.name))) for gate in job.gates)
     folder.write_run(run_record)
     try:
-        with _signals_interrupt(), Board(console) as board:
-            _drive_all(job, board, run_record)
+        with Interrupts() as interrupts, Board(console) as board:
+            _drive_all(job, board, run_record, interrupts)
     except KeyboardInterrupt:
         run_record |= {"state": State.INTERRUPTED}
     except InfrastructureError as error:
@@ -143,7 +153,6 @@ def _conduct(job: Job, run_record: dict[str, Any], console: Console) -> ExitCode
     seconds = round(before_s + time.monotonic() - started, 3)
     run_record |= {"seconds": seconds, "finished_utc": _now()}
     folder.write_run(run_record)
-    return _finish(job, run_record, console)
 
 
 def _first_record(request: Request, job: Job, model: Path | None, tree: provenance.Tree) -> dict[str, Any]:
@@ -180,7 +189,7 @@ def _control_record(target: Target) -> dict[str, Any] | None:
     return {"launched": False} if target.control_url else None
 
 
-def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
+def _drive_all(job: Job, board: Board, found: dict[str, Any], interrupts: Interrupts) -> None:
     """Start the server, drive every gate through pytest, end the server; adds to the record."""
     counts = f"profile {job.profile.name}, {len(job.gates)} gate(s)"
     first = "starting the server" if job.target.launched else "looking for the server"
@@ -204,7 +213,8 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any]) -> None:
             part=(found["part"][0], found["part"][1]),
         )
         try:
-            found["state"], found["error"] = _pytest(drive, job.gates, board)
+            with interrupts.insistent():
+                found["state"], found["error"] = _pytest(drive, job.gates, board)
         finally:
             found["leftover"] = servers.stop()
 
@@ -251,21 +261,6 @@ def _test_file(gate: GateSpec) -> str:
     if found is None or found.origin is None:
         raise InfrastructureError(f"gate '{gate.name}' has no module {name}: the installation is not whole")
     return found.origin
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """TERM and HUP end a run as Ctrl-C does: server ended, record kept."""
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {which: signal.signal(which, interrupt) for which in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
 
 
 def _finish(job: Job, run_record: Mapping[str, Any], console: Console) -> ExitCode:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from engine.tests.small import SMALL
@@ -20,6 +21,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Kernels are compiled in the session `device` alone; Triton reads this when a kernel is defined."""
     if config.getoption("markexpr") != "device":
         os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without an accelerator its tests are skipped, and say so."""
+    wanting = [item for item in items if item.get_closest_marker("device")]
+    if wanting and not torch.cuda.is_available():
+        reason = f"needs an accelerator: torch {torch.__version__} here sees no CUDA device"
+        for item in wanting:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

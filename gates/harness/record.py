@@ -6,11 +6,13 @@ what is in a history and how it is judged.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -135,6 +137,26 @@ class RunFolder:
             return {}
         return content if isinstance(content, dict) else {}
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder while a run writes into it, a kill -9 lets go; UsageError when another run does."""
+        place = os.open(self.path, os.O_RDONLY)
+        try:
+            if not _locked(place):
+                raise UsageError(f"run {self.path.name} is going on in another process: wait for its end")
+            yield
+        finally:
+            os.close(place)
+
+    @property
+    def going_on(self) -> bool:
+        """Whether a run writes into it at this moment."""
+        place = os.open(self.path, os.O_RDONLY)
+        try:
+            return not _locked(place)
+        finally:
+            os.close(place)
+
     def write_run(self, record: Mapping[str, Any]) -> None:
         """Write `run.json`."""
         write_json(self.run_json, {"schema": SCHEMA, **record})
@@ -192,6 +214,15 @@ def write_whole(path: Path, content: str) -> None:
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON file whole, indented, in the order given."""
     write_whole(path, json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _locked(place: int) -> bool:
+    """Lock an open folder until it is closed; False when somebody else has."""
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _made(path: Path) -> bool:

@@ -136,9 +136,13 @@ class _Measures:
 
 
 def _said(verdicts: Iterable[SetVerdict]) -> str:
-    """Every set in words, failed ones first; sets for which the same is said stand together."""
+    """Every set in words, failed ones first; several for which the same is said stand behind it."""
     names: dict[tuple[int, str], list[str]] = {}
     for verdict in verdicts:
         rank = ("fail", "unknown", "pass").index(verdict.decision)
         names.setdefault((rank, f"{verdict.decision}, {verdict.reason}"), []).append(verdict.name)
-    return "; ".join(f"{', '.join(names[key])}: {key[1]}" for key in sorted(names, key=lambda key: key[0]))
+    return "; ".join(_sets(names[key], key[1]) for key in sorted(names, key=lambda key: key[0]))
+
+
+def _sets(names: Sequence[str], said: str) -> str:
+    return f"{names[0]}: {said}" if len(names) == 1 else f"{said} ({', '.join(names)})"

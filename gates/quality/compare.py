@@ -83,7 +83,10 @@ class Comparison:
     def incomparable(self) -> str:
         """Why there is nothing to compare with, in words; empty when there is."""
         if not self.before:
-            return "there is no baseline: promote a run, or ask a server beside this one to compare with"
+            return (
+                "there is no baseline: name one to compare with (--control-url, --control-model),"
+                " or promote a run of this model (nox -s baseline)"
+            )
         graders = [sorted({r.grader_version for r in side.values()}) for side in (self.before, self.now)]
         if graders[0] != graders[1]:
             old, new = (", ".join(versions) for versions in graders)

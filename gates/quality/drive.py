@@ -50,8 +50,7 @@ def drive(plan: QualityPlan, rig: Rig) -> None:
     tried = probing.chosen([ask for group in asks for ask in group if ask.role == "candidate"], plan.probes)
     with items.Writer(rig.history.path.with_name("items.jsonl")) as writer:
         session = _Session(plan, rig, writer)
-        left = session.left(asks)
-        rig.progress.cells(len(left) + probing.cells(tried, rig))
+        rig.progress.cells(session.left(asks) + probing.cells(tried, rig))
         probing.probe(tried, rig)
         session.all(asks)
 
@@ -101,16 +100,16 @@ class _Session:
         self._programs: dict[Key, tuple[Ask, Answer, Program]] = {}
         self._settled: set[str] = set()
 
-    def left(self, asks: Sequence[tuple[Ask, ...]]) -> list[tuple[Ask, ...]]:
-        """Those of which not everything is on record."""
-        return [group for group in asks if any(ask.key not in self._recorded for ask in group)]
+    def left(self, asks: Sequence[tuple[Ask, ...]]) -> int:
+        """How many answers are not on record yet, of every server."""
+        return sum(ask.key not in self._recorded for group in asks for ask in group)
 
     def all(self, asks: Sequence[tuple[Ask, ...]]) -> None:
         """Ask what has no answer yet and run the programs, in as many waves as there are looks."""
         last = self._plan.looks
         for look, wave in enumerate(early.waves(asks, self._plan), start=1):
             open_ones = [group for group in wave if group[0].part.name not in self._settled]
-            crowd.share(self.left(open_ones), list(self._desks()), self._group)
+            crowd.share(open_ones, list(self._desks()), self._group)
             self._run_programs()
             if look < last:
                 self._settle(look)

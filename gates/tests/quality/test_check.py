@@ -22,6 +22,7 @@ from gates.profile import Settings
 from gates.quality import items
 from gates.quality.check import compared
 from gates.quality.items import ItemRecord
+from gates.quality.mini import sets as mini
 from gates.tests.quality.records import answers, record, side
 
 N = 300
@@ -118,6 +119,19 @@ def test_a_first_run_has_nothing_to_compare_with_and_may_become_a_baseline() -> 
 
     assert ("unknown", 0) == (found["margin_ratio"].verdict, found["margin_ratio"].n)
     assert "there is no baseline" in found["margin_ratio"].note
+
+
+def test_what_many_sets_lack_is_said_before_their_names() -> None:
+    names = list(mini.DRAWN)
+    lists = {key: [value[0]] * len(names) for key, value in TABLE.items() if isinstance(value, list)}
+    records = [one for name in names for one in side(answers(5), set=name)]
+    planned = {name: {"fast": 5} for name in names}
+    found = measures(judged(records, [], planned=planned, table={**TABLE, **lists, "sets": names}))
+    said, listed = found["margin_ratio"].note[:240], found["margin_ratio"].note[-40:]
+
+    assert said.startswith("unknown, there is no baseline: name one to compare with (--control-url, ")
+    assert "promote a run of this model (nox -s baseline)" in said
+    assert f"{names[-1]} fast)" in listed
 
 
 def test_a_run_without_enough_evidence_is_unknown_and_no_baseline() -> None:

@@ -10,16 +10,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from gates import profile, run
+from gates import profile, registry, run
 from gates.errors import ExitCode, UsageError
-from gates.harness import history, record
+from gates.harness import history, record, room
 from gates.harness.verdict import Verdict
 from gates.profile import Profile, Settings, checked
 from gates.quality import crowd, items, pool, probing
@@ -29,7 +29,8 @@ from gates.quality.items import ItemRecord
 from gates.quality.plan import plan
 from gates.target import Target
 from gates.tests.faults import Honest
-from gates.tests.quality.driving import COUNT, SEED, SETS, driven, judged, settings, verdicts
+from gates.tests.needle.driving import Silent
+from gates.tests.quality.driving import COUNT, SEED, SETS, driven, judged, rig_of, settings, verdicts
 from gates.tests.quality.quirky import MODEL, QuirkyServer
 from gates.tests.quality.scholar import Scholar
 from gates.tests.reader import Body, Cut, Delta, Die, End, Part, ReaderServer
@@ -293,7 +294,7 @@ def test_another_server_is_judged_by_its_address_alone(tmp_path: Path) -> None:
     said = {m["id"]: m for m in folder.read_verdict()["gates"][0]["measures"]}
 
     assert [MODEL] == folder.read_run()["served_models"]
-    assert {("answered", "eos_token", None)} == {(r.outcome, r.finish_reason, r.prompt_tokens) for r in found}
+    assert {("answered", "stop", None)} == {(r.outcome, r.finish_reason, r.prompt_tokens) for r in found}
     assert {("fast", False), ("thinking", True)} == {(r.arm, r.reasoning_length > 0) for r in found}
     assert {False, True} == {r.correct for r in found}  # sums are right, other stories are not
     assert ("pass", "pass") == tuple(
@@ -419,3 +420,34 @@ def test_the_first_failing_job_stops_the_others() -> None:
     with pytest.raises(KeyError, match="three"):
         crowd.share(range(100), ["a"], work)
     assert [0, 1, 2] == done
+
+
+class Told(Silent):
+    """Keeps how many cells there are, and how many began."""
+
+    def __init__(self) -> None:
+        self.total = self.begun = 0
+
+    def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
+        """So many."""
+        del weights
+        self.total = total
+
+    def cell(self, label: str) -> None:
+        """One more."""
+        del label
+        self.begun += 1
+
+
+@pytest.mark.parametrize(("control", "arms"), [(None, 1), (scholar(), 3)], ids=["alone", "with_control"])
+def test_progress_counts_every_answer_of_every_arm(
+    control: Scholar | None, arms: int, tmp_path: Path
+) -> None:
+    told = Told()
+    gate = room.load(registry.find("quality"))
+    with rig_of(tmp_path, [Honest(scholar())], control=control) as rig:
+        rig.progress = told
+        rig.shards = ()
+        gate.drive(gate.plan(small(), seed=SEED), rig)
+
+    assert (arms * COUNT, arms * COUNT) == (told.total, told.begun)
