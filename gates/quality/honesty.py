@@ -109,18 +109,40 @@ def canned(probes: Sequence[Probes]) -> Tried:
     return Tried(len(both), tuple(doubts))
 
 
-def exchanged(probes: Sequence[Probes]) -> Tried:
-    """Replies that under load belong to another item, as that item was answered alone."""
-    both = [one for one in probes if {"alone", "burst"} <= one.keys()]
-    texts = Counter(str(one["alone"].get("text")) for one in both)
-    owner = {str(one["alone"].get("text")): place(one["alone"]) for one in both}
+def exchanged(operations: Iterable[Operation], probes: Sequence[Probes]) -> Tried:
+    """Replies that beside others belong to another item, as that item was answered alone.
+
+    What was not under way at the same time as another item proves nothing, and is not counted.
+    """
+    alone = {_server(one["alone"]): one["alone"] for one in probes if "alone" in one}
+    asked = [o for o in operations if o.invoke.what == "burst" and o.outcome == "ok" and _server(o) in alone]
+    texts = Counter((endpoint, _reply(one)) for (endpoint, _), one in alone.items())
+    owner = {(endpoint, _reply(one)): item for (endpoint, item), one in alone.items()}
+    tried = [one for one in asked if any(_together(one, other) for other in asked)]
     doubts = [
-        Doubt(place(one["burst"]), f"beside others it got the reply of {owner[said]}: {said!r:.200}")
-        for one in both
-        for said in [str(one["burst"].get("text"))]
-        if texts[said] == 1 and owner[said] != place(one["burst"])
+        Doubt(item, f"beside others it got the reply of {owner[endpoint, said]}: {said!r:.200}")
+        for one in tried
+        for (endpoint, item), said in [(_server(one), _reply(one))]
+        if texts[endpoint, said] == 1 and owner[endpoint, said] != item
     ]
-    return Tried(len(both), tuple(doubts))
+    return Tried(len(tried), tuple(doubts))
+
+
+def _server(operation: Operation) -> tuple[str, str]:
+    """The server that was asked, and the item."""
+    return operation.get("endpoint"), place(operation)
+
+
+def _reply(operation: Operation) -> str:
+    return str(operation.get("text"))
+
+
+def _together(one: Operation, other: Operation) -> bool:
+    """Whether two items were under way on one server at the same time."""
+    if one.end is None or other.end is None or _server(one)[0] != _server(other)[0]:
+        return False
+    apart = one.end.t_s <= other.invoke.t_s or other.end.t_s <= one.invoke.t_s
+    return place(one) != place(other) and not apart
 
 
 def repeat_savings(probes: Sequence[Probes], *, quiet: Callable[[Operation], bool]) -> list[float]:

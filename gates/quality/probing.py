@@ -7,13 +7,14 @@
     variant    with other numbers or another name
     once       a next turn behind the reply, one token wanted: `prompt_tokens` then count the reply
     twice      the same, the reply standing there twice
-    burst      all items at the same moment
+    burst      all items at the same moment, several times
 
 Writes the history; what it proves is in `honesty.py`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,8 @@ from gates.quality.variants import OTHERWISE
 
 PROBED: Final = "probed"  # the remark that says that all was tried
 NEXT_TURN: Final = "Thank you. Go on."
+BURSTS: Final = 3  # a server that mixes up requests only while they cross may have luck once
+GATHER_S: Final = 60.0  # until every client of a burst stands ready
 
 
 def chosen(asks: Sequence[Ask], count: int) -> list[Ask]:
@@ -51,11 +54,15 @@ def probe(asks: Sequence[Ask], rig: Rig) -> None:
         for ask in asks:
             rig.progress.cell(f"honesty, {ask.question.id}")
             _alone(ask, one, {"endpoint": f"{rig.part[0]}/{endpoint}"})
-        crowd.share(asks, [replace(one) for _ in asks], partial(_burst, f"{rig.part[0]}/{endpoint}"))
+        for _ in range(BURSTS):
+            start = threading.Barrier(max(1, len(asks)))
+            burst = partial(_burst, f"{rig.part[0]}/{endpoint}", start)
+            crowd.share(asks, [replace(one) for _ in asks], burst)
     rig.history.note(PROBED, items=len(asks))
 
 
-def _burst(endpoint: str, ask: Ask, rig: Rig) -> None:
+def _burst(endpoint: str, start: threading.Barrier, ask: Ask, rig: Rig) -> None:
+    start.wait(GATHER_S)
     send(rig, "burst", ask, fields={"endpoint": endpoint})
 
 

@@ -207,8 +207,9 @@ def _honesty(found: Traffic, asked: Sequence[Operation]) -> None:
     found.tried("quality.usage_error_ratio", honesty.counted(asked, probes), "true token counts", note=none)
     found.tried("quality.first_token_ratio", honesty.first_tokens(probes), "the same first token", whole=True)
     found.tried("quality.canned_ratio", honesty.canned(probes), "another reply")
-    exchanged = honesty.exchanged(probes)
-    found.say("quality.crosstalk_count", len(exchanged.doubts) if exchanged.n else None, exchanged.n)
+    exchanged = honesty.exchanged(asked, probes)
+    apart = "" if exchanged.n else "no two items were under way at the same time"
+    found.say("quality.crosstalk_count", len(exchanged.doubts) if exchanged.n else None, exchanged.n, apart)
     found.find("quality.crosstalk_count", "its own reply", exchanged.doubts)
     quiet = _quiet(found.settings)
     savings = honesty.repeat_savings(probes, quiet=quiet)

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gates.quality.asking import SEED
@@ -81,35 +81,34 @@ class NeverThinks(Honest):
         return {**body, "thinking": {"type": "disabled"}}
 
 
-class ExchangesReplies(Honest):
-    """Gives two clients that ask at the same time the reply of the other."""
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A request that is under way, and the one that it is mixed up with."""
 
-    WAIT_S = 0.05
+    body: Body
+    partner: Flight | None = None
+
+
+class ExchangesReplies(Honest):
+    """Gives two clients whose requests cross, however shortly, each the reply of the other."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._lock = threading.Lock()
-        self._waiting: tuple[Body, threading.Event, list[Part]] | None = None
+        self._open: list[Flight] = []
 
     def answer(self, body: Body) -> Iterator[Part]:
-        """The reply of whoever asks within the wait, else its own."""
+        """The reply to whoever came while this one was computed, or was there before; else its own."""
+        mine = Flight(body)
+        with self._lock:
+            mine.partner = next((other for other in self._open if other.partner is None), None)
+            if mine.partner is not None:
+                mine.partner.partner = mine
+            self._open.append(mine)
         own = list(self.backend.answer(body))
         with self._lock:
-            partner, self._waiting = self._waiting, None
-            if partner is None:
-                came, given = threading.Event(), list[Part]()
-                self._waiting = (body, came, given)
-        if partner is not None:
-            _, event, slot = partner
-            slot += own
-            event.set()
-            # The partner's own reply is computed anew, for it was not handed over.
-            return iter(list(self.backend.answer(partner[0])))
-        came.wait(self.WAIT_S)
-        with self._lock:
-            if self._waiting is not None and self._waiting[1] is came:
-                self._waiting = None
-        return iter(given or own)
+            self._open.remove(mine)
+        return iter(own if mine.partner is None else list(self.backend.answer(mine.partner.body)))
 
 
 class InflatesCompletionTokens(Honest):

@@ -29,11 +29,13 @@ REPLY: Mapping[str, Any] = {
 }
 
 
-def operation(what: str, *, item: str = "gsm8k/1", **reply: Any) -> Operation:
-    """One answered probe."""
-    asked = {"item": item, "arm": "fast", "endpoint": "1/0", "max_tokens": 64}
+def operation(
+    what: str, *, item: str = "gsm8k/1", endpoint: str = "1/0", at_s: float = 0.0, **reply: Any
+) -> Operation:
+    """One answered probe that took a second."""
+    asked = {"item": item, "arm": "fast", "endpoint": endpoint, "max_tokens": 64}
     answered = {**REPLY, **reply}
-    return Operation(Event(0, 0.0, "invoke", 0, what, asked), Event(0, 1.0, "ok", 0, what, answered))
+    return Operation(Event(0, at_s, "invoke", 0, what, asked), Event(0, at_s + 1.0, "ok", 0, what, answered))
 
 
 def always(_: Operation) -> bool:
@@ -78,15 +80,27 @@ def test_a_server_without_counts_is_not_measured_and_one_with_some_is_doubted() 
     assert 0.5 == honesty.counted([operation("item", **none), operation("item")], []).ratio
 
 
-def test_a_reply_of_another_client_is_seen_and_one_that_several_gave_is_not() -> None:
-    def burst(first: str, second: str) -> honesty.Tried:
-        alone = [operation("alone", text="a"), operation("alone", item="gsm8k/2", text="b")]
-        beside = [operation("burst", text=first), operation("burst", item="gsm8k/2", text=second)]
-        return honesty.exchanged(honesty.probed([*alone, *beside]))
+def crossed(first: str, second: str, *, apart_s: float = 0.5, alone: str = "ab") -> honesty.Tried:
+    """Two items that said so alone, and so in a burst in which the second was sent so much later."""
+    said = [operation("alone", text=alone[0]), operation("alone", item="gsm8k/2", text=alone[1])]
+    burst = [operation("burst", text=first), operation("burst", item="gsm8k/2", text=second, at_s=apart_s)]
+    return honesty.exchanged(burst, honesty.probed(said))
 
-    assert [2, 0, 0, 1] == [len(burst(*said).doubts) for said in ("ba", "ab", "xy", "aa")]
-    same = [operation(what, item=item, text="C") for what in ("alone", "burst") for item in ("m/1", "m/2")]
-    assert () == honesty.exchanged(honesty.probed(same)).doubts
+
+def test_a_reply_of_another_client_is_seen_and_one_that_several_gave_is_not() -> None:
+    assert [2, 0, 0, 1] == [len(crossed(*said).doubts) for said in ("ba", "ab", "xy", "aa")]
+    assert () == crossed("C", "C", alone="CC").doubts
+
+
+def test_requests_that_did_not_cross_prove_nothing() -> None:
+    assert (2, 0) == (crossed("b", "a").n, crossed("b", "a", apart_s=1.0).n)
+
+
+def test_requests_of_two_servers_do_not_cross() -> None:
+    said = [operation("alone", text="a"), operation("alone", item="gsm8k/2", text="b", endpoint="1/1")]
+    burst = [operation("burst", text="b"), operation("burst", item="gsm8k/2", text="a", endpoint="1/1")]
+
+    assert 0 == honesty.exchanged(burst, honesty.probed(said)).n
 
 
 def test_only_the_time_that_the_cache_does_not_explain_is_a_saving() -> None:
