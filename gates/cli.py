@@ -197,10 +197,16 @@ def baseline(
     """Make a passed run the baseline of its model and profile; the file is reviewed like code."""
     from gates.harness import baseline as baselines
     from gates.harness import record
+    from gates.quality import floors
     from gates.run import RUNS
 
-    path = baselines.promote(record.find(runs or RUNS, run), reason)
-    Console().print(f"baseline written: {path}", markup=False, soft_wrap=True)
+    folder, console = record.find(runs or RUNS, run), Console()
+    path = baselines.promote(folder, reason)
+    console.print(f"baseline written: {path}", markup=False, soft_wrap=True)
+    measured = floors.of_run(folder)
+    if measured:
+        console.print("its [quality] scores and lengths, to hold against those of the profile:")
+        console.print("\n".join(measured), markup=False, highlight=False, soft_wrap=True)
 
 
 @data.command
