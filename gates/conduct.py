@@ -43,6 +43,7 @@ from gates.registry import GateSpec
 
 HEALTH_S = 30.0
 NOTE_SHOWN = 240  # characters of a claim's note that its reason repeats
+NAMED = 6  # further claims of a gate that its reason names
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
     stop_at_s = time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio")
     with ExitStack() as stack:
 
-        def rig_of(server: Server) -> Rig:
+        def rig_of(server: Server, called: str = "the server under test") -> Rig:
             deadline = drive.profile.table("server").number("request_seconds")
             client = Client(server.base_url, deadline_s=deadline, api_key=drive.api_key)
             stack.enter_context(client)
@@ -117,6 +118,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
                 history=record,
                 progress=progress,
                 alive=server.alive,
+                called=called,
                 data=drive.data,
                 context_tokens=drive.profile.table("server").count("context_tokens"),
                 busy_elsewhere_s=partial(_busy_elsewhere_s, server),
@@ -128,7 +130,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
 
         rig = rig_of(drive.server)
         rig.shards = tuple(rig_of(server) for server in drive.shards)
-        rig.control = rig_of(drive.control) if drive.control else None
+        rig.control = rig_of(drive.control, "the control") if drive.control else None
         if not rig.client.ready(within_s=HEALTH_S):
             record.note(STUCK, message=f"/health was not good within {HEALTH_S:g} s before it began")
             return
@@ -249,7 +251,8 @@ def _reasons(gates: list[GateVerdict]) -> tuple[str, ...]:
 def _reason(gate: GateVerdict) -> str:
     claims = [m for m in gate.judgement.measures if m.verdict is gate.verdict and not spec_of(m.id).notice]
     first = claims[0]
-    more = f" (and {len(claims) - 1} more of this gate)" if len(claims) > 1 else ""
+    others = [claim.id.split(".", 1)[1] for claim in claims[1:]]
+    more = f" (also {', '.join(others[:NAMED])}{', ...' if len(others) > NAMED else ''})" if others else ""
     note = textwrap.shorten(first.note, NOTE_SHOWN, placeholder=" ...")
     if first.value is None:
         return f"{first.id} is unknown: {note}{more}"

@@ -51,6 +51,7 @@ class Rig:
     alive: Callable[[], bool]
     data: Path | None  # the folder of SPARKGATE_DATA, if it is set
     context_tokens: int
+    called: str = "the server under test"
     busy_elsewhere_s: Callable[[], float | None] = lambda: None  # processor time of everything but the server
     stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
     before: Sequence[Event] = ()
@@ -149,8 +150,8 @@ class Rig:
         end(op, what, client=client, **cause)
         self.lost_in_a_row = 0 if error.definite else self.lost_in_a_row + 1
         if not alive:
-            self.history.note(DIED, during=op, message=str(error))
-            raise ServerDied(f"the server under test died during '{what}': {error}")
+            self.history.note(DIED, during=op, message=f"{self.called}: {error}")
+            raise ServerDied(f"{self.called} died during '{what}': {error}")
         if self.lost_in_a_row >= self.patience:
             raise self._given_up(f"the server left {self.lost_in_a_row} requests in a row without an answer")
 

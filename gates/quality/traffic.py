@@ -52,7 +52,7 @@ class Traffic:
     ) -> None:
         """The share of what was wrong (`whole`: of what was right), and each doubt as a finding."""
         value = found.ratio if not whole or found.ratio is None else 1 - found.ratio
-        self.say(measure_id, value, found.n, "" if found.n else note)
+        self.say(measure_id, value, found.n, _commonest(d.why for d in found.doubts) if found.n else note)
         self.find(measure_id, expected, found.doubts)
 
     def find(self, measure_id: str, expected: str, doubts: Iterable[Doubt]) -> None:

@@ -55,14 +55,23 @@ def rig_of(
     with ExitStack() as stack:
         record = stack.enter_context(History(folder / "history.jsonl", before=before))
 
-        def one(backend: Backend) -> Rig:
+        def one(backend: Backend, called: str = "the server under test") -> Rig:
             server = stack.enter_context(ReaderServer(backend))
             client = stack.enter_context(Client(server.base_url, deadline_s=20.0))
             alive = Attached(server.base_url).alive
-            return Rig(client, record, Silent(), alive, data=None, context_tokens=4096, before=before)
+            return Rig(
+                client,
+                record,
+                Silent(),
+                alive,
+                data=None,
+                context_tokens=4096,
+                called=called,
+                before=before,
+            )
 
         first, *others = map(one, backends)
-        yield replace(first, shards=tuple(others), control=one(control) if control else None)
+        yield replace(first, shards=tuple(others), control=one(control, "the control") if control else None)
 
 
 def driven(

@@ -369,6 +369,15 @@ def test_a_server_that_dies_makes_all_unknown_and_another_one_goes_on(tmp_path: 
     assert Verdict.PASS == verdicts(judged(tmp_path, table))["quality.missing_count"]
 
 
+def test_a_control_that_dies_is_named_as_what_it_is(tmp_path: Path) -> None:
+    table = small(concurrency=1)
+    driven(tmp_path, table, Honest(scholar()), control=DiesAfter(scholar(), 3))
+    claim = next(m for m in judged(tmp_path, table).measures if m.id == "quality.margin_ratio")
+
+    assert Verdict.UNKNOWN == claim.verdict
+    assert "the server died before the gate had finished (the control: " in claim.note
+
+
 def test_a_record_that_lost_an_item_is_seen(tmp_path: Path) -> None:
     driven(tmp_path, small(), Honest(scholar()))
     path = tmp_path / "items.jsonl"

@@ -13,11 +13,17 @@ from gates.tests.quality.driving import COUNT, SEED, SETS, broken, driven, judge
 from gates.tests.quality.lying import BREAKS, FAULTS
 from gates.tests.quality.scholar import Scholar
 
+OF_TIME = ("honest", "remembers_replies")  # their replies take longer than what a busy host adds
+
 
 def against(fault: str, folder: Path) -> tuple[list[ItemRecord], Judgement]:
     """The records of the gate against the scholar with this fault, and what the gate says of them."""
     table = settings()
-    records = driven(folder, table, FAULTS[fault](Scholar(SETS, COUNT, seed=SEED)))
+    pace = (
+        0.02 if fault == "remembers_replies" else 0.0005
+    )  # what it saves must be more than a slow host costs
+    scholar = Scholar(SETS, COUNT, seed=SEED, seconds_per_reply_token=pace)
+    records = driven(folder, table, FAULTS[fault](scholar))
     return records, judged(folder, table, baseline=records)
 
 

@@ -64,6 +64,7 @@ def test_a_right_answer_in_an_odd_form_is_no_pass_and_its_reason_is_named(
     assert ("fail", "fail") == (content["verdict"], claims[claim]["verdict"])
     assert said in claims[claim]["note"]
     assert "finished" == content["run"]["state"]
+    assert claim in content["reasons"][0]
 
 
 def test_a_page_in_place_of_a_stream_is_named(tmp_path: Path) -> None:
