@@ -48,6 +48,11 @@ def agrees(hits: int, n: int, promised: float) -> bool:
     return low <= promised <= high
 
 
+def told(name: str, hits: int, promised: float) -> None:
+    """Say what was counted, for the tables in docs/gates.md (`-s` shows it)."""
+    print(f"\n{name}: {hits} of {RELEASES}, promised {promised:.1%}")
+
+
 def at_most(hits: int, n: int, promised: float) -> bool:
     """Whether so many of n are no more than a chance promises, within its binomial interval (99.9 %)."""
     return wilson(hits, n, confidence=0.999)[0] <= promised
@@ -72,16 +77,20 @@ def share(counts: NDArray[np.int64], n: int, margin: float, wanted: str) -> int:
 def test_an_unchanged_set_fails_as_seldom_as_alpha_says(name: str, noise: float) -> None:
     n, margin = SETS[name]
     counts = simulated(np.random.default_rng(1), n, drop=0.0, noise=noise)
+    failed = share(counts, n, margin, "fail")
+    told(f"{name}, noise {noise:.0%}, unchanged, failed", failed, ALPHA)
 
-    assert at_most(share(counts, n, margin, "fail"), RELEASES, ALPHA)
+    assert at_most(failed, RELEASES, ALPHA)
 
 
 @pytest.mark.parametrize(("name", "noise"), EVERY_SET)
 def test_a_set_that_lost_all_of_its_margin_passes_as_seldom_as_alpha_says(name: str, noise: float) -> None:
     n, margin = SETS[name]
     counts = simulated(np.random.default_rng(2), n, drop=margin, noise=noise)
+    passed = share(counts, n, margin, "pass")
+    told(f"{name}, noise {noise:.0%}, dropped by its margin, passed", passed, ALPHA)
 
-    assert at_most(share(counts, n, margin, "pass"), RELEASES, ALPHA)
+    assert at_most(passed, RELEASES, ALPHA)
 
 
 @pytest.mark.parametrize(("name", "noise"), EVERY_SET)
@@ -90,9 +99,11 @@ def test_the_detectable_drop_is_seen_as_often_as_its_power_says(name: str, noise
     drop = power.detectable_drop(n, noise=noise)
     counts = simulated(np.random.default_rng(3), n, drop=drop, noise=noise)
     promised = power.power_of(n, drop, noise=noise)
+    failed = share(counts, n, 1e-9, "fail")
+    told(f"{name}, noise {noise:.0%}, dropped by {drop:.2%}, failed", failed, promised)
 
     assert power.POWER == pytest.approx(promised, abs=1e-3)
-    assert agrees(share(counts, n, 1e-9, "fail"), RELEASES, promised)
+    assert agrees(failed, RELEASES, promised)
 
 
 @pytest.mark.parametrize(("noise", "least"), [(0.01, 0.93), (0.03, 0.6)])
@@ -231,7 +242,10 @@ def test_a_server_that_spoils_some_answers_is_caught_as_often_as_promised(liar: 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("liar", LIARS)
 def test_over_many_releases_a_spoiling_server_is_caught_as_often_as_promised(liar: Liar) -> None:
-    assert agrees(caught(liar, RELEASES, seed=10), RELEASES, liar.promised)
+    found = caught(liar, RELEASES, seed=10)
+    told(f"{liar.n} items, noise {liar.noise:.0%}, {liar.spoiled:.0%} spoiled, caught", found, liar.promised)
+
+    assert agrees(found, RELEASES, liar.promised)
 
 
 def test_a_spoiling_server_never_passes_where_its_drop_is_twice_the_margin() -> None:
