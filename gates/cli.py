@@ -108,7 +108,7 @@ def run(
     )
     runner.chosen(request)
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
-    _print_plan(request.profile, only, claims=whole)
+    _print_plan(request.profile, only, claims=whole, launched=request.target.launched)
     return runner.run(request, Console())
 
 
@@ -262,11 +262,16 @@ def _profile(name: str) -> profile.Profile:
 
 
 def _print_plan(
-    chosen: profile.Profile, only: tuple[str, ...], *, claims: bool = True, as_json: bool = False
+    chosen: profile.Profile,
+    only: tuple[str, ...],
+    *,
+    claims: bool = True,
+    as_json: bool = False,
+    launched: bool = True,
 ) -> None:
     from gates import planning
 
-    planning.show(chosen, only, Console(), claims=claims, as_json=as_json)
+    planning.show(chosen, only, Console(), claims=claims, as_json=as_json, launched=launched)
 
 
 def _data() -> Path | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from gates.profile import Profile
 from gates.run import Request
 from gates.target import Target
 from gates.tests.conftest import fake_command
+from gates.tests.fake_server import FakeServer
 
 
 def do(
@@ -49,3 +53,14 @@ def killed(folder: RunFolder) -> RunFolder:
     path.write_bytes(b"\n".join([*lines[:5], lines[5][:20]]))
     folder.verdict_json.unlink()
     return folder
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The address of a fake server in a thread of this process."""
+    with FakeServer(0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gates import cli, planning, profile, report
+from gates import cli, planning, profile, registry, report
 from gates.errors import ExitCode, InfrastructureError
 from gates.profile import Profile
 from gates.tests.judged import make_run
@@ -98,8 +98,10 @@ def test_the_plan_names_gates_claims_limits_and_minutes(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
 
     assert "plan of profile ci" in said
-    notices = [m for gate in profile.load("ci").gates for m in gate.measures if m.notice]
+    every = (*profile.load("ci").gates, registry.RUN)
+    notices = [m for gate in every for m in gate.measures if m.notice]
     assert len(notices) == said.count("(a notice)")
+    assert "The run itself: 1 claims, 1 notices" in said
     assert "cells, budget 4 min" in said
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gates import run
+from gates import planning, run
 from gates.errors import ExitCode
 from gates.harness import record
 from gates.harness.record import RunFolder
@@ -15,7 +15,7 @@ from gates.profile import Profile, checked
 from gates.run import Request
 from gates.target import Target
 from gates.tests.conftest import echo_tables, fake_command
-from gates.tests.runs import do, quiet, verdict_of
+from gates.tests.runs import do, quiet, running, verdict_of
 
 
 def test_a_server_that_does_not_start_is_said_once(echo_profile: Profile, model_file: Path) -> None:
@@ -152,3 +152,22 @@ def test_the_verdict_is_said_once_and_last(echo_profile: Profile, model_file: Pa
         line for line in said.splitlines() if line.startswith("PASS")
     ]
     assert said.rstrip().endswith("claims hold")
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_plan_and_verdict_count_the_same_claims(
+    launched: bool, echo_profile: Profile, model_file: Path
+) -> None:
+    planned = planning.plan(echo_profile, (), launched=launched)
+    claims = [*planned["own_claims"], *(claim for gate in planned["gates"] for claim in gate["claims"])]
+    if launched:
+        _, folder, _ = do(echo_profile, model_file)
+    else:
+        with running() as address:
+            target = Target(base_urls=(address,))
+            run.run(Request(profile=echo_profile, target=target, runs=model_file.parent), quiet())
+        folder = record.find(model_file.parent, "latest")
+
+    judged = [measure for gate in verdict_of(folder)["gates"] for measure in gate["measures"]]
+
+    assert {claim["id"] for claim in claims} == {measure["id"] for measure in judged}

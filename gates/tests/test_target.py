@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from gates.profile import Profile, checked
 from gates.run import Request
 from gates.target import Target
 from gates.tests.conftest import echo_tables, fake_command
-from gates.tests.fake_server import FakeServer
-from gates.tests.runs import quiet, verdict_of
+from gates.tests.runs import quiet, running, verdict_of
 
 
 def test_a_control_is_served_beside_and_ended_too(echo_profile: Profile, model_file: Path) -> None:
@@ -31,14 +29,9 @@ def test_a_control_is_served_beside_and_ended_too(echo_profile: Profile, model_f
 
 
 def test_a_running_server_is_judged_by_its_address(echo_profile: Profile, tmp_path: Path) -> None:
-    with FakeServer(0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_address[1]}"
+    with running() as address:
         request = Request(profile=echo_profile, target=Target(base_urls=(address,)), runs=tmp_path)
         code = run.run(request, quiet())
-        server.shutdown()
-        thread.join()
     folder = record.find(tmp_path, "latest")
 
     assert ExitCode.PASS == code
