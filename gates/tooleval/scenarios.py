@@ -100,7 +100,7 @@ def scenario(draw: random.Random, skill: Skill, declared: tuple[Kind, ...], *, j
 
 def _calling(kind: Kind, values: Values) -> Step:
     call = Call(kind.name, kind.call(values))
-    return Step(f"I call {kind.name}.", (call,), (kind.result(values),))
+    return Step(f"I need {kind.name}. I call it.", (call,), (kind.result(values),))
 
 
 def _answering(kinds: Sequence[tuple[Kind, Values]]) -> Step:
@@ -123,9 +123,9 @@ def _arguments(draw: random.Random, declared: tuple[Kind, ...]) -> Task:
 
 
 def _none(draw: random.Random, declared: tuple[Kind, ...]) -> Task:
-    missing = tuple(kind for kind in EVERY if kind not in declared)
-    request = _request(draw, pick(draw, missing), draw_values(draw))
-    return Task(request, (Step("No tool here does that.", answer=NOTHING_FITS),))
+    missing = pick(draw, tuple(kind for kind in EVERY if kind not in declared))
+    thought = f"I need {missing.name}. No tool here does that."
+    return Task(_request(draw, missing, draw_values(draw)), (Step(thought, answer=NOTHING_FITS),))
 
 
 def _parallel(draw: random.Random, declared: tuple[Kind, ...]) -> Task:
@@ -133,7 +133,7 @@ def _parallel(draw: random.Random, declared: tuple[Kind, ...]) -> Task:
     pairs = [(first, draw_values(draw)), (second, draw_values(draw))]
     steps = [_calling(kind, values) for kind, values in pairs]
     both = Step(
-        f"I call {first.name} and {second.name}.",
+        f"I need {first.name} and {second.name}. I call them.",
         tuple(call for step in steps for call in step.calls),
         tuple(result for step in steps for result in step.results),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,8 @@ from gates.harness.seeded import pick, several, words
 from gates.quality import mmlu
 from gates.quality.mini.arithmetic import NAMES
 from gates.quality.mini.item import Item, judged
+
+LETTERS: Final = mmlu.LETTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,12 @@ def items(seed: str, count: int) -> list[Item]:
     return judged(seed, count, draw_item)
 
 
+def walk(choices: Sequence[str]) -> str:
+    """Thoughts that go through the choices and name the letter of each."""
+    lines = zip(LETTERS, choices, strict=True)
+    return " ".join(f"{letter}. {value} is {letter}." for letter, value in lines)
+
+
 def draw_item(draw: random.Random) -> Item:
     """Any item: four facts of one kind about four people, a question about one of them."""
     topic = pick(draw, TOPICS)
@@ -75,7 +84,7 @@ def draw_item(draw: random.Random) -> Item:
     facts = " ".join(topic.fact.format(name=n, value=v) for n, v in zip(names, values, strict=True))
     asked = int(draw.random() * 4)
     choices = several(draw, values, 4)
-    letter = mmlu.LETTERS[choices.index(values[asked])]
+    letter = LETTERS[choices.index(values[asked])]
     question = f"{facts} {pick(draw, topic.questions).format(name=names[asked])}"
     problem = mmlu.Problem("", topic.name, 0, question, tuple(choices), letter)
     fact = topic.fact.format(name=names[asked], value=values[asked])
@@ -84,6 +93,6 @@ def draw_item(draw: random.Random) -> Item:
         prompt=mmlu.question(problem).prompt,
         row={"subject": topic.name, "index": 0, "question": question, "choices": choices, "answer": letter},
         reply=letter,
-        thought=f"{fact} That is {letter}.",
+        thought=f"{walk(choices)} {fact} That is {letter}.",
         thoughtful=letter,
     )
