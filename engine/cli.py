@@ -145,15 +145,19 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--turns", type=int, default=1, metavar="N", help="A B B A so often; default: 1")
     card = parser.add_argument_group("on an accelerator, a synthetic model of full size")
-    card.add_argument("--synthetic", metavar="NAME", help="a published shape with random weights: v4-flash")
+    source = card.add_mutually_exclusive_group()
+    source.add_argument("--synthetic", metavar="NAME", help="a published shape with random weights: v4-flash")
+    source.add_argument(
+        "--load", type=Path, metavar="FILE", help="time bringing a model file onto the card, and nothing else"
+    )
     card.add_argument("--layers", type=int, metavar="N", help="only the first N layers; default: all")
     card.add_argument("--rows", default="2,5,8,16", help="rows of a step at 2,048 tokens; default: 2,5,8,16")
     card.add_argument("--prefill", default="8192,131072", help="prompts in tokens; default: 8192,131072")
     card.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the synthetic model as a model file instead"
-    )
-    card.add_argument(
-        "--load", type=Path, metavar="FILE", help="time bringing a model file onto the card instead"
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the synthetic model as a model file, and measure nothing",
     )
     parser.set_defaults(command=_bench)
 
@@ -246,10 +250,10 @@ def _inspect(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     if options.against:
         return _bench_against(options)
+    if options.write and not options.synthetic:
+        raise SettingError("--write needs --synthetic, which names the shape to write")
     if options.synthetic or options.load:
         return _bench_card(options)
-    if options.write:
-        raise SettingError("--write needs --synthetic, which names the shape to write")
     settings = _settings(options)
     path = model_path(settings)
     _check_out(options.out)

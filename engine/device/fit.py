@@ -74,15 +74,19 @@ def cache_bytes(spec: ModelSpec, context: int, slots: int) -> int:
 
 
 def free_bytes(device: torch.device, memory: Iterable[str] | None = None) -> int:
-    """Free memory of a device; where it shares the host's, what the host can give, its file cache included.
+    """Free memory of a device, what this process holds and does not use included; where a device shares the
+    host's memory, what the host can give, its file cache included.
 
     `memory` stands in for the lines of /proc/meminfo.
     """
-    if device.type == "cuda" and not torch.cuda.get_device_properties(device).is_integrated:
-        return int(torch.cuda.mem_get_info(device)[0])
+    spare = 0
+    if device.type == "cuda":
+        spare = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if not torch.cuda.get_device_properties(device).is_integrated:
+            return int(torch.cuda.mem_get_info(device)[0]) + spare
     lines = _MEMORY.read_text().splitlines() if memory is None else memory
     found = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return int(found) * 1024
+    return int(found) * 1024 + spare
 
 
 def _gib(nbytes: int) -> str:

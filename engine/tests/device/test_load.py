@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -148,6 +149,23 @@ def test_free_memory_shared_with_the_host_counts_what_its_file_cache_can_give() 
     lines = ["MemTotal: 9 kB", "MemFree: 1 kB", "MemAvailable:  7000 kB"]
 
     assert 7000 * 1024 == free_bytes(CPU, lines)
+
+
+@pytest.mark.parametrize(("shared", "free"), [(False, 50 + 30), (True, 7000 * 1024 + 30)])
+def test_memory_that_this_process_holds_unused_is_free(
+    shared: bool, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a first load leaves to torch's allocator must not refuse the second one."""
+    stands_for = {
+        "memory_reserved": lambda _: 40,
+        "memory_allocated": lambda _: 10,
+        "mem_get_info": lambda _: (50, 100),
+        "get_device_properties": lambda _: SimpleNamespace(is_integrated=shared),
+    }
+    for name, answer in stands_for.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+
+    assert free == free_bytes(torch.device("cuda"), ["MemAvailable: 7000 kB"])
 
 
 def test_a_refused_file_is_not_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
