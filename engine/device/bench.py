@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -25,16 +25,18 @@ from engine.device.load import accelerator
 from engine.device.prefill import Prefill
 from engine.device.synthetic import Synthetic, published
 from engine.device.weights import DeviceWeights
-from engine.device.yardstick import clock, clock_once, read, table
+from engine.device.yardstick import captured, clock, clock_once, read, table
 from engine.errors import SettingError
 from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
+from engine.kernels.triton import sample
 from engine.kernels.triton.compress import PAGE_TOKENS
 from engine.model.published import two_bit_tensors
 from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
+SAMPLES = 50  # draws of one timing
 ROWS_DEPTH = 2048  # tokens before a step of several rows
 SHORT_PAGES = 32  # pages of every sequence but the first: 4,096 tokens, again and again where it is longer
 CHUNK = 4096  # tokens of a prefill chunk
@@ -125,6 +127,8 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     say(
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
+    report["storage"] = _storages(model, max(plan.depths), plan.steps)
+    report["sampling"] = _sampling(weights)
     report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
     report["costs"], report["costs_same_token"] = _costs(model, plan)
     report["prefill"] = [_prefill(model, tokens) for tokens in plan.prefill]
@@ -249,6 +253,52 @@ def _decode(model: Loaded, depth: int, rows: int, steps: int) -> dict[str, Any]:
         "finite": finite,
         "kernels": kernels(step.run),
     }
+
+
+def _storages(model: Loaded, depth: int, steps: int) -> dict[str, Any]:
+    """A step over packed rows and over wide ones of the same values, in turns, and whether their logits are
+    the same."""
+    wide = replace(model, cache=model.cache.widened(model.weights.spec))
+    found = []
+    for either in (model, wide):
+        step = DecodeStep(either.weights, either.cache, either.products, 1)
+        step.positions.fill_(depth)
+        found.append(step.run().clone())
+    ms = [_decode(either, depth, 1, steps)["ms"] for either in (model, wide, wide, model)]
+    packed_ms, wide_ms = (ms[0] + ms[3]) / 2, (ms[1] + ms[2]) / 2
+    same, ratio = torch.equal(*found), round(packed_ms / wide_ms, 4)
+    model.say(f"depth {depth}: packed / wide rows {packed_ms:.3f} / {wide_ms:.3f} ms = {ratio}, same {same}")
+    return {
+        "depth": depth,
+        "packed_ms": packed_ms,
+        "wide_ms": wide_ms,
+        "packed_to_wide": ratio,
+        "same_logits": same,
+    }
+
+
+def _sampling(weights: DeviceWeights) -> dict[str, float]:
+    """Microseconds of a draw of one row in a graph: the likeliest, all tokens, and with every limit."""
+    vocab, device = weights.spec.vocab, weights.device
+    logits = torch.randn(1, vocab, device=device) * 3
+    work, rules = sample.Work.empty(1, vocab, device), sample.Rules.greedy(1, vocab, device)
+    after = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def draw() -> None:
+        sample.sample(logits, rules, after, work)
+
+    draws = captured([draw] * SAMPLES)
+    found = {}
+    for name, temperature, top_p, top_k in (
+        ("likeliest", 0.0, 1.0, 0),
+        ("all", 1.0, 1.0, 0),
+        ("limited", 0.7, 0.95, 64),
+    ):
+        rules.temperature.fill_(temperature)
+        rules.top_p.fill_(top_p)
+        rules.top_k.fill_(top_k)
+        found[f"{name}_us"] = round(clock(draws) / SAMPLES * 1e6, 2)
+    return found
 
 
 def _costs(model: Loaded, plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,7 +20,7 @@ from engine.errors import EngineError, ModelFileError
 from engine.kernels.layouts import IQ2, Q2, Q8, SUPER, TILE, Half
 from engine.kernels.ref import rope
 from engine.kernels.ref.packed import Choice, Planes, Routes
-from engine.kernels.triton import attention, heads, hyper, index, planes, project
+from engine.kernels.triton import attention, heads, hyper, index, planes, project, sample
 from engine.kernels.triton.compress import PAGE_TOKENS, compress
 from engine.kernels.triton.route import MOST_USED, route
 from engine.model.spec import SPARSE_RATIO, ModelSpec
@@ -116,13 +116,16 @@ class Buffers:
         self.sums = torch.zeros(pairs, spec.expert_width // SUPER, 2, 16, dtype=torch.float16, device=device)
         self.parts = floats(pairs + rows, spec.hidden)
         self.output = floats(rows, spec.vocab)
+        self.sample = sample.Work.empty(rows, spec.vocab, device)
 
 
 class DecodeStep:
     """A step of a fixed number of rows; fill `tokens`, `positions` and `slots` int32 [M], then `run`.
 
-    Rows of one sequence follow each other in the order of their positions.  EngineError for a number of rows
-    that no step has, ModelFileError for a shape that the kernels do not take.
+    Rows of one sequence follow each other in the order of their positions.  `rules` say how each row's next
+    token is drawn, at first the likeliest; they are filled in place, so a captured step follows them.
+    EngineError for a number of rows that no step has, ModelFileError for a shape that the kernels do not
+    take.
     """
 
     def __init__(self, weights: DeviceWeights, cache: DeviceCache, products: Products, rows: int) -> None:
@@ -134,6 +137,7 @@ class DecodeStep:
         self.tokens, self.positions, self.slots = (
             torch.zeros(rows, dtype=torch.int32, device=weights.device) for _ in range(3)
         )
+        self.rules = sample.Rules.greedy(rows, weights.spec.vocab, weights.device)
         spec = weights.spec
         yarn = rope.Yarn(
             spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow
@@ -157,8 +161,17 @@ class DecodeStep:
         self._graph.replay()
         return self._work.output
 
+    def draw(self) -> Tensor:
+        """The next token of every row int32 [M], from the logits of the last `run`; -1 where none is finite.
+
+        A captured step has drawn already, and these are its tokens.
+        """
+        if self._graph is None:
+            sample.sample(self._work.output, self.rules, self.positions, self._work.sample)
+        return self._work.sample.drawn
+
     def capture(self) -> None:
-        """Record the whole step, choice of the likeliest token and advance included, as one graph.
+        """Record the whole step, draw and advance included, as one graph.
 
         After that `run` feeds itself: each replay continues where the last one ended.
         """
@@ -173,7 +186,8 @@ class DecodeStep:
         self._graph = graph
 
     def _advance(self) -> None:
-        self.tokens.copy_(self._launch().argmax(-1))
+        drawn = sample.sample(self._launch(), self.rules, self.positions, self._work.sample)
+        torch.clamp(drawn, min=0, out=self.tokens)
         self.positions.add_(1)
 
     def _launch(self) -> Tensor:

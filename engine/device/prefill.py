@@ -70,9 +70,13 @@ class Chunk:
 
 
 class Prefill:
-    """Prefill of one model into one cache."""
+    """Prefill of one model into one cache, whose rows are packed; EngineError for others."""
 
     def __init__(self, weights: DeviceWeights, cache: DeviceCache) -> None:
+        if cache.storage != "packed":
+            raise EngineError(
+                f"prefill was given a cache of {cache.storage} rows; it writes packed ones alone"
+            )
         spec, device = weights.spec, weights.device
         yarn = rope.Yarn(
             spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow

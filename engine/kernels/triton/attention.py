@@ -1,4 +1,4 @@
-"""Attention of a decode step over packed rows: the raw window and the chosen or all compressed rows.
+"""Attention of a decode step over cached rows: the raw window and the chosen or all compressed rows.
 
 A row's visible rows form one list, window first, cut in tiles; programs take fixed tiles, so the order of
 every sum depends on the position alone.  Both operands of every product are BF16: a cached row is exact in
@@ -16,15 +16,9 @@ from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
 from engine.kernels.triton.chain import follow
-from engine.kernels.triton.numbers import (
-    OPERAND,
-    e4m3_decode,
-    narrow,
-    power,
-    split_scale,
-    split_store,
-)
+from engine.kernels.triton.numbers import OPERAND, narrow, split_scale, split_store
 from engine.kernels.triton.project import rope_pair
+from engine.kernels.triton.rows import load_kv
 
 TILE = 32  # rows of a product
 SPLITS = 20  # programs a head group: 128 + 512 rows in tiles of 32
@@ -48,24 +42,6 @@ class Partial:
 
 
 @triton.jit
-def load_rows(line, live, nope: tl.constexpr, width: tl.constexpr, count: tl.constexpr):
-    """Packed rows at the addresses `line` [count] as bfloat16 [count, width]; zero where not `live`."""
-    blocks: tl.constexpr = width // 64
-    column = tl.arange(0, width)[None, :]
-    shown = live[:, None]
-    codes = tl.load(line[:, None] + column, mask=shown & (column < nope), other=0).to(tl.int32)
-    block = tl.arange(0, blocks)[None, :]
-    exponent = (
-        tl.load(line[:, None] + nope + block, mask=shown & (block < nope // 64), other=127).to(tl.int32) - 127
-    )
-    scaled = tl.reshape(e4m3_decode(codes), (count, blocks, 64)) * power(exponent)[:, :, None]
-    tail_at: tl.constexpr = nope + (nope // 64 + 7) // 8 * 8
-    tail = (line + tail_at).to(tl.pointer_type(tl.bfloat16))
-    turned = tl.load(tail[:, None] + column - nope, mask=shown & (column >= nope), other=0.0)
-    return tl.where(column < nope, narrow(tl.reshape(scaled, (count, width))), turned)
-
-
-@triton.jit
 def _attend(
     queries,
     positions,
@@ -80,7 +56,7 @@ def _attend(
     heads: tl.constexpr,
     width: tl.constexpr,
     nope: tl.constexpr,
-    row_bytes: tl.constexpr,
+    row_stride: tl.constexpr,
     window: tl.constexpr,
     ring_rows: tl.constexpr,
     ratio: tl.constexpr,
@@ -96,7 +72,7 @@ def _attend(
     row = tl.program_id(2).to(tl.int64)
     position = tl.load(positions + row)
     slot = tl.load(slots + row).to(tl.int64)
-    ring += slot * ring_rows * row_bytes
+    ring += slot * ring_rows * row_stride
     pages += slot * page_stride
     far = 0
     if ratio > 0:
@@ -115,16 +91,16 @@ def _attend(
         seen = position - window + 1 + entry
         near = entry < window
         live = tl.where(near, seen >= 0, entry < window + far)
-        line = ring + tl.where(near & live, seen % ring_rows, 0).to(tl.int64) * row_bytes
+        line = ring + tl.where(near & live, seen % ring_rows, 0).to(tl.int64) * row_stride
         if ratio > 0:
             compressed = entry - window
             if topk > 0:
                 compressed = tl.load(chosen + row * topk + compressed, mask=live & (entry >= window), other=0)
             inside = live & (entry >= window)
             page = tl.load(pages + compressed // per_page, mask=inside, other=0).to(tl.int64)
-            away = pool + (page * per_page + compressed % per_page) * row_bytes
+            away = pool + (page * per_page + compressed % per_page) * row_stride
             line = tl.where(near, line, away)
-        k = load_rows(line, live, nope, width, tile).to(OPERAND)
+        k = load_kv(line, live, nope, width, tile).to(OPERAND)
         score = tl.dot(low, tl.trans(k), tl.dot(high, tl.trans(k)))
         score = tl.where(live[None, :], score, float("-inf"))
         top = tl.maximum(peak, tl.max(score, 1))
@@ -144,8 +120,7 @@ def _attend(
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """Compressed rows of a layer: pool uint8 [rows, bytes], ratio, and the chosen rows [M, K] or None for
-    all."""
+    """Compressed rows of a layer: pool [rows, stored], ratio, and the chosen rows [M, K] or None for all."""
 
     pool: Tensor
     ratio: int
@@ -164,8 +139,8 @@ def attend(
     window: int,
     page_tokens: int,
 ) -> None:
-    """Partial attention of queries bfloat16 [M, 2, H, D] over the ring [slots, RING, bytes] and compressed
-    rows."""
+    """Partial attention of queries bfloat16 [M, 2, H, D] over the ring [slots, RING, stored] and
+    compressed rows, both stored in the same way."""
     rows, _, heads, width = queries.shape
     positions, slots = places
     pool, ratio, chosen = (far.pool, far.ratio, far.chosen) if far else (ring, 0, None)

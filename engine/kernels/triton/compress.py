@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.triton.heads import spread_fp4
-from engine.kernels.triton.project import rope_pair, store_row
+from engine.kernels.triton.project import rope_pair
+from engine.kernels.triton.rows import store_index, store_kv
 
 PAGE_TOKENS = 128
 
@@ -49,16 +49,6 @@ def _slot(at, channels: tl.constexpr, window, OVERLAP: tl.constexpr):
 
 
 @triton.jit
-def _store_index(row, spread, to, width: tl.constexpr):
-    """Spread `row` [width] by Hadamard, round to FP4 and pack at `to`."""
-    code, exponent = spread_fp4(row, spread, width)
-    pairs = tl.reshape(code, (width // 2, 2)) << (tl.arange(0, 2)[None, :] * 4)
-    tl.store(to + tl.arange(0, width // 2), tl.sum(pairs, 1).to(tl.uint8))
-    block = tl.arange(0, width // 32)
-    tl.store(to + width // 2 + block, (exponent + 127).to(tl.uint8))
-
-
-@triton.jit
 def _compress(
     z,
     z_stride,
@@ -79,7 +69,7 @@ def _compress(
     channels: tl.constexpr,
     width: tl.constexpr,
     nope: tl.constexpr,
-    row_bytes: tl.constexpr,
+    row_stride: tl.constexpr,
     page_tokens: tl.constexpr,
     INDEX: tl.constexpr,
     spread,
@@ -117,11 +107,11 @@ def _compress(
                 x = rope_pair(x, other, angles + row * angle_stride, nope, column)
                 per_page: tl.constexpr = page_tokens // ratio
                 page = tl.load(pages + slot.to(tl.int64) * page_stride + window // per_page).to(tl.int64)
-                to = pool + (page * per_page + window % per_page) * row_bytes
+                to = pool + (page * per_page + window % per_page) * row_stride
                 if INDEX:
-                    _store_index(x, spread, to, width)
+                    store_index(x, spread, to, width)
                 else:
-                    store_row(x, to, nope, width)
+                    store_kv(x, to, nope, width)
             tl.debug_barrier()
 
 
@@ -143,7 +133,7 @@ def compress(
 
     `weights` are the position bias [ratio, channels] and the norm weight [width]; `angles` [M, ..] point at
     the position of a closing window's first token; `state` is keys and scores float32 [slots, ring,
-    channels]; `pool` uint8 [pages * rows a page, bytes]; `pages` int32 [slots, pages].
+    channels]; `pool` [pages * rows a page, stored]; `pages` int32 [slots, pages].
     """
     ape, norm = weights
     keys, scores = state

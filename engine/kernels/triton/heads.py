@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.triton.chain import follow
-from engine.kernels.triton.numbers import fp4_double, fp4_encode, fp4_exponent, narrow, power
+from engine.kernels.triton.numbers import fp4_double, narrow, power
 from engine.kernels.triton.project import rope_pair
+from engine.kernels.triton.rows import spread_fp4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,6 @@ def _head(base, angles, to, low, width: tl.constexpr, rope: tl.constexpr, rms_ep
     high = narrow(x)
     tl.store(to + at, high)
     tl.store(low + at, narrow(x - high.to(tl.float32)))
-
-
-@triton.jit
-def spread_fp4(x, spread, width: tl.constexpr):
-    """Hadamard transform of `x` [width] and its FP4 codes [width / 32, 32] with the exponents [width /
-    32]."""
-    at = tl.arange(0, width)
-    bits = at[:, None] & at[None, :]
-    bits = bits ^ (bits >> 4)
-    bits = bits ^ (bits >> 2)
-    bits = bits ^ (bits >> 1)
-    x = tl.sum(tl.where((bits & 1) != 0, -x[None, :], x[None, :]), 1) * spread
-    grid = tl.reshape(x, (width // 32, 32))
-    exponent = fp4_exponent(tl.max(tl.abs(grid), 1))
-    return fp4_encode(grid * power(-exponent)[:, None]), exponent
 
 
 @triton.jit

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from engine.kernels.triton.chain import follow
 from engine.kernels.triton.heads import Queries
-from engine.kernels.triton.numbers import OPERAND, fp4_double, power
+from engine.kernels.triton.numbers import OPERAND
+from engine.kernels.triton.rows import load_index, load_index_scales
 
 TILE = 64  # rows of a score tile
 PROGRAMS = 256  # programs a row of the step; each takes every 256th tile
@@ -23,7 +24,7 @@ PROGRAMS = 256  # programs a row of the step; each takes every 256th tile
 @triton.jit
 def _scores(
     codes,
-    scales,
+    query_units,
     weights,
     weight_stride,
     positions,
@@ -35,6 +36,7 @@ def _scores(
     out_stride,
     heads: tl.constexpr,
     width: tl.constexpr,
+    row_stride: tl.constexpr,
     topk: tl.constexpr,
     per_page: tl.constexpr,
     ratio: tl.constexpr,
@@ -49,8 +51,8 @@ def _scores(
         head = tl.arange(0, heads)
         weight = tl.load(weights + row * weight_stride + head) * factor
         own = codes + row * heads * width + head[:, None] * width
-        units = scales + (row * heads + head) * (width // 32)
-        word, nibble, column = tl.arange(0, 4), tl.arange(0, 8), tl.arange(0, 32)
+        units = query_units + (row * heads + head) * (width // 32)
+        column = tl.arange(0, 32)
         for at in range(tl.program_id(0), tl.cdiv(count, tile), tl.num_programs(0)):
             key = at * tile + tl.arange(0, tile)
             live = key < count
@@ -58,16 +60,13 @@ def _scores(
             line = (page * per_page + key % per_page).to(tl.int64)
             # Told in so many words: Triton 3.6 takes rows of 17 words for aligned where they follow each
             # other.
-            line = pool + tl.max_contiguous(tl.multiple_of(line, 1), 1) * (width // 8 + 1)
+            line = pool + tl.max_contiguous(tl.multiple_of(line, 1), 1) * row_stride
             total = tl.zeros([heads, tile], tl.float32)
-            exponents = tl.load(line + width // 8, mask=live, other=0)
+            scales = load_index_scales(line, live, width)
             for block in tl.static_range(width // 32):
-                packed = tl.load(line[None, :] + block * 4 + word[:, None], mask=live[None, :], other=0)
-                nibbles = (packed[:, None, :] >> (4 * nibble[None, :, None])) & 15
-                k = tl.reshape(fp4_double(nibbles).to(OPERAND), (32, tile))
+                k, unit = load_index(line, live, scales, block, tile)
                 dot = tl.dot(tl.load(own + block * 32 + column[None, :]).to(OPERAND), k)
-                exponent = ((exponents >> (8 * block)) & 255) - 127
-                total += dot * tl.load(units + block)[:, None] * (power(exponent) * 0.5)[None, :]
+                total += dot * tl.load(units + block)[:, None] * unit[None, :]
             score = tl.sum(tl.maximum(total, 0.0) * weight[:, None], 0)
             tl.store(out + row * out_stride + key, score, mask=live)
 
@@ -84,7 +83,8 @@ def scores(
     page_tokens: int,
     topk: int,
 ) -> None:
-    """Scores `out` [M, R] of the index rows `pool` uint8 [rows, bytes of a whole number of words].
+    """Scores `out` [M, R] of the index rows `pool` [rows, stored]: uint8, a whole number of
+    words a row, or float32.
 
     `weights` [M, h] are raw; the architecture's factor (d h)^-1/2 enters here.  A token's rows are those of
     the windows it has closed; where there are at most `topk`, nothing is scored.  `places` are positions and
@@ -92,6 +92,7 @@ def scores(
     """
     rows, heads, width = queries.codes.shape
     positions, slots = places
+    stored = pool.view(torch.int32) if pool.dtype == torch.uint8 else pool
     _scores[(PROGRAMS, rows)](
         queries.codes,
         queries.scales,
@@ -99,13 +100,14 @@ def scores(
         weights.stride(0),
         positions,
         slots,
-        pool.view(torch.int32),
+        stored,
         pages,
         pages.stride(0),
         out,
         out.stride(0),
         heads,
         width,
+        stored.shape[-1],
         topk,
         page_tokens // ratio,
         ratio,

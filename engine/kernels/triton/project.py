@@ -1,6 +1,6 @@
 """What follows the first projections of attention: the low-rank query normed, the token's own row written.
 
-Rows are packed as `engine.kernels.rows` lays them out; the raw window of a sequence is a ring of `RING` rows,
+The raw window of a sequence is a ring of `RING` rows,
 position p at p mod RING, so that the rows of a verify step never overwrite what an earlier one still sees.
 """
 
@@ -12,15 +12,8 @@ from torch import Tensor
 
 from engine.kernels.ref.packed import Planes
 from engine.kernels.triton.chain import follow
-from engine.kernels.triton.numbers import (
-    e4m3_encode,
-    e4m3_exponent,
-    halves_store,
-    narrow,
-    power,
-    split_scale,
-    split_store,
-)
+from engine.kernels.triton.numbers import halves_store, split_scale, split_store
+from engine.kernels.triton.rows import store_kv
 
 RING = 256
 
@@ -33,23 +26,6 @@ def rope_pair(x, swapped, angles, tail_at: tl.constexpr, column):
     cos = tl.load(angles + pair * 2, mask=turned, other=1.0)
     sin = tl.load(angles + pair * 2 + 1, mask=turned, other=0.0)
     return x * cos + tl.where(column % 2 == 0, -swapped, swapped) * sin
-
-
-@triton.jit
-def store_row(row, to, nope: tl.constexpr, width: tl.constexpr):
-    """Pack `row` [1, width] at the uint8 address `to`: E4M3 codes with a scale each 64, BF16 tail."""
-    blocks: tl.constexpr = width // 64
-    grid = tl.reshape(row, (blocks, 64))
-    exponent = e4m3_exponent(tl.max(tl.abs(grid), 1))
-    inverse = power(-exponent)
-    column = tl.arange(0, blocks)[:, None] * 64 + tl.arange(0, 64)[None, :]
-    codes = e4m3_encode(tl.minimum(tl.maximum(grid * inverse[:, None], -448.0), 448.0))
-    tl.store(to + column, codes.to(tl.uint8), mask=column < nope)
-    block = tl.arange(0, blocks)
-    tl.store(to + nope + block, (exponent + 127).to(tl.uint8), mask=block < nope // 64)
-    tail_at: tl.constexpr = nope + (nope // 64 + 7) // 8 * 8
-    tail = (to + tail_at).to(tl.pointer_type(tl.bfloat16))
-    tl.store(tail + column - nope, narrow(grid), mask=column >= nope)
 
 
 @triton.jit
@@ -67,12 +43,12 @@ def _low(z, norm, ints, scales, halves, rank: tl.constexpr, rms_eps):
 
 @triton.jit
 def _own(z, norm, angles, to, nope: tl.constexpr, width: tl.constexpr, rms_eps):
-    """The normed and rotated row of one token, packed at `to`."""
+    """The normed and rotated row of one token, stored at `to`."""
     column = tl.arange(0, width)
     x = tl.load(z + column)
     root = 1.0 / tl.sqrt(tl.sum(x * x, 0) / width + rms_eps)
     other = tl.load(z + (column ^ 1)) * root * tl.load(norm + (column ^ 1))
-    store_row(rope_pair(x * root * tl.load(norm + column), other, angles, nope, column), to, nope, width)
+    store_kv(rope_pair(x * root * tl.load(norm + column), other, angles, nope, column), to, nope, width)
 
 
 @triton.jit
@@ -90,7 +66,7 @@ def _finish(
     rank: tl.constexpr,
     nope: tl.constexpr,
     width: tl.constexpr,
-    row_bytes: tl.constexpr,
+    row_stride: tl.constexpr,
     ring_rows: tl.constexpr,
     angle_stride,
     rms_eps,
@@ -110,7 +86,7 @@ def _finish(
         )
     else:
         place = tl.load(slots + row).to(tl.int64) * ring_rows + tl.load(positions + row) % ring_rows
-        _own(z + rank, kv_norm, angles + row * angle_stride, ring + place * row_bytes, nope, width, rms_eps)
+        _own(z + rank, kv_norm, angles + row * angle_stride, ring + place * row_stride, nope, width, rms_eps)
 
 
 def finish(
@@ -124,10 +100,10 @@ def finish(
     nope: int,
     rms_eps: float,
 ) -> None:
-    """From z [M, rank + D] the normed query planes of rank values, and the packed row of each token.
+    """From z [M, rank + D] the normed query planes of rank values, and the cached row of each token.
 
     `norms` are the weights of both norms, `angles` float32 [M, kinds, rope / 2, 2] beginning with the layer's
-    kind, `places` positions and slots int32 [M], `ring` uint8 [slots, RING, bytes].
+    kind, `places` positions and slots int32 [M], `ring` [slots, RING, stored].
     """
     rank, width = norms[0].shape[0], norms[1].shape[0]
     _finish[(z.shape[0], 2)](

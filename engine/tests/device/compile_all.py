@@ -96,7 +96,10 @@ def _launch_all() -> None:
     weights = DeviceWeights.load(spec, Synthetic(spec, cpu))
     cache = DeviceCache.empty(spec, cpu, slots=1, pages=64, most=64)
     for rows in ROWS:
-        DecodeStep(weights, cache, NoProducts(), rows).run()
+        for stored in (cache, cache.widened(spec)):
+            step = DecodeStep(weights, stored, NoProducts(), rows)
+            step.run()
+            step.draw()
     Prefill(weights, cache).run(0, torch.zeros(CHUNK, dtype=torch.int32), 0)
 
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.core import SamplingParams
 from engine.device.cache import DeviceCache
 from engine.device.decode import DecodeStep
 from engine.device.synthetic import Synthetic
 from engine.device.weights import DeviceWeights
 from engine.kernels.ref.packed import ReferenceProducts
 from engine.model.spec import ModelSpec
+from engine.sampling import sample
 from engine.tests.device.small import SMALL, advance, reference, sequence_of, transfer
 
 CPU = torch.device("cpu")
@@ -49,11 +51,15 @@ class Setting:
 
     def run(self, cache: DeviceCache, first: int, count: int) -> Tensor:
         """Logits [count, V] of the tokens after `first` more, in one step."""
+        return self.step(cache, first, count).run().clone()
+
+    def step(self, cache: DeviceCache, first: int, count: int) -> DecodeStep:
+        """The step of the tokens after `first` more."""
         step = DecodeStep(self.weights, cache, ReferenceProducts(), count)
         step.tokens[:] = torch.tensor(self.tokens[self.length + first :][:count])
         step.positions[:] = self.length + first + torch.arange(count)
         step.slots[:] = SLOT
-        return step.run().clone()
+        return step
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,30 @@ def test_steps_give_the_logits_of_the_reference(ratio: int, hashed: bool, length
     expected = advance(setting.graph, setting.sequence, setting.tokens[length : length + 2])
 
     torch.testing.assert_close(found, expected, rtol=0.0, atol=TOLERANCE)
+
+
+@torch.inference_mode()
+def test_wide_rows_give_the_same_bits() -> None:
+    setting = Setting(one_layer(4, hashed=False), 302)
+    packed = setting.device_cache()
+    wide = packed.widened(setting.spec)
+    found = [torch.cat([setting.run(cache, at, 1) for at in range(2)]) for cache in (packed, wide)]
+
+    assert torch.equal(*found)
+
+
+@torch.inference_mode()
+def test_a_step_draws_by_the_rules_of_its_rows() -> None:
+    setting = Setting(one_layer(0, hashed=True), 3)
+    step = setting.step(setting.device_cache(), 0, 2)
+    step.rules.temperature[1] = 2.0
+    step.rules.top_p[1] = 0.8
+    step.rules.seed[1] = 11
+    logits = step.run().numpy()
+    params = (SamplingParams(0.0), SamplingParams(2.0, top_p=0.8))
+    wanted = [sample(logits[at], params[at], seed=11, position=4 + at) for at in range(2)]
+
+    assert step.draw().tolist() == wanted
 
 
 @torch.inference_mode()

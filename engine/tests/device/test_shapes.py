@@ -52,6 +52,14 @@ def test_a_step_has_1_to_32_rows(rows: int) -> None:
         DecodeStep(weights, cache, ReferenceProducts(), rows)
 
 
+def test_a_chunk_goes_into_packed_rows_alone() -> None:
+    weights = DeviceWeights.load(ONE, Synthetic(ONE, CPU))
+    cache = DeviceCache.empty(ONE, CPU, slots=1, pages=1, most=1, storage="wide")
+
+    with pytest.raises(EngineError, match="a cache of wide rows; it writes packed ones alone"):
+        Prefill(weights, cache)
+
+
 @pytest.mark.parametrize(("count", "position"), [(0, 0), (129, 0), (2, 127), (1, -1)])
 def test_a_chunk_stays_within_the_pages_of_its_sequence(count: int, position: int) -> None:
     weights = DeviceWeights.load(ONE, Synthetic(ONE, CPU))
