@@ -50,7 +50,10 @@ def load_kv(line, live, nope: tl.constexpr, width: tl.constexpr, count: tl.const
     column = tl.arange(0, width)[None, :]
     shown = live[:, None]
     if line.dtype.element_ty == tl.float32:
-        values = narrow(tl.load(line[:, None] + column, mask=shown, other=0.0))
+        # A value is a bfloat16, the upper half of its float32; read so, its 4 bytes never fill shared memory.
+        halves = tl.multiple_of(line.to(tl.pointer_type(tl.bfloat16)), [16])[:, None]
+        pairs = tl.load(halves + tl.arange(0, 2 * width)[None, :], mask=shown, other=0.0)
+        _, values = tl.split(tl.reshape(pairs, (count, width, 2)))
     else:
         blocks: tl.constexpr = width // 64
         codes = tl.load(line[:, None] + column, mask=shown & (column < nope), other=0).to(tl.int32)
