@@ -272,7 +272,7 @@ def _storages(model: Loaded, depth: int, steps: int) -> dict[str, Any]:
         "depth": depth,
         "packed_ms": packed_ms,
         "wide_ms": wide_ms,
-        "packed_to_wide": ratio,
+        "packed_by_wide": ratio,
         "same_logits": same,
     }
 

@@ -62,7 +62,7 @@ def values_of(rows: int, width: int) -> Tensor:
 
 def check_attention_rows(rows: int) -> None:
     x = values_of(rows, KV.width)
-    wanted = pack_kv(x, KV)
+    wanted = pack_kv(x.cpu(), KV).to(DEVICE)
     for stored in room(rows, KV):
         _store[(rows,)](x, stored, stored.shape[1], KV.nope, KV.width, False, 1.0)
         out = torch.empty(rows, KV.width, dtype=torch.bfloat16, device=DEVICE)
@@ -88,7 +88,7 @@ def test_attention_rows_on_a_device() -> None:
 
 def test_index_rows_are_stored_as_the_twin_says() -> None:
     x = Random(3).normal(6, INDEX.width)
-    wanted = unpack_index(pack_index(hadamard(x)), INDEX)
+    wanted = unpack_index(pack_index(hadamard(x.cpu())), INDEX).to(DEVICE)
     packed, wide = room(6, INDEX)
     for stored in (packed, wide):
         _store[(6,)](x, stored, stored.shape[1], 0, INDEX.width, True, INDEX.width**-0.5)
