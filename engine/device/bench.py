@@ -37,6 +37,7 @@ from engine.model.spec import ModelSpec
 
 WARM_STEPS = 8
 SAMPLES = 50  # draws of one timing
+STORAGE_DEPTH = 131072  # tokens before a step over packed or wide rows
 ROWS_DEPTH = 2048  # tokens before a step of several rows
 SHORT_PAGES = 32  # pages of every sequence but the first: 4,096 tokens, again and again where it is longer
 CHUNK = 4096  # tokens of a prefill chunk
@@ -127,7 +128,7 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     say(
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
-    report["storage"] = _storages(model, max(plan.depths), plan.steps)
+    report["storage"] = _storages(model, min(max(plan.depths), STORAGE_DEPTH), plan.steps)
     report["sampling"] = _sampling(weights)
     report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
     report["costs"], report["costs_same_token"] = _costs(model, plan)
