@@ -11,6 +11,7 @@ import importlib
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ MAX_TOKENS = 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 on success, 1 when the engine reports an error, 2 for wrong usage or settings."""
+    """Run one command: 0 on success, 1 for an error, 2 for wrong usage or settings, 130 when interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "serve")
@@ -194,8 +195,8 @@ def _serve(options: argparse.Namespace) -> int:
     def show(line: str) -> None:
         print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
 
-    serve(path, settings, announce=show, report=show, script=options.script)
-    return 0
+    ended_by = serve(path, settings, announce=show, report=show, script=options.script)
+    return INTERRUPTED if ended_by == signal.SIGINT else 0
 
 
 def _chat(options: argparse.Namespace) -> int:

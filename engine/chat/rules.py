@@ -26,6 +26,7 @@ class Form:
     """What an answer must look like: which calls it makes, and the JSON schema of its content, if any.
 
     `begun` is content that the prompt holds already.
+    `member` and `begun_member` are what errors about the schema and about that content name.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -33,6 +34,8 @@ class Form:
     parallel: bool = True
     schema: str | None = None
     begun: str = ""
+    member: str = "response_format"
+    begun_member: str = "messages"
 
 
 class Rules:
@@ -66,7 +69,7 @@ class Rules:
     def _rule(self, form: Form, grammar: Grammar | None, *, thinking: bool) -> TokenRule:
         path = grammar.path() if grammar else None
         if path is not None and form.begun:
-            _continue(path, self._vocabulary.encode(form.begun))
+            _continue(path, self._vocabulary.encode(form.begun), form.begun_member)
         return AnswerRule(
             text=self._tokenizer.stream(),
             think=self._markers.think,
@@ -85,10 +88,10 @@ class Rules:
         if form.schema is None:
             return None
         if not form.tools:
-            return self._vocabulary.json(form.schema, param="response_format")
+            return self._vocabulary.json(form.schema, param=form.member)
         head = f"start: block | json\njson: {json_rule(form.schema)}\n"
-        self._vocabulary.json(form.schema, param="response_format")  # so that an error names the right member
-        return self._calls(form.tools, form, head, "response_format")
+        self._vocabulary.json(form.schema, param=form.member)  # so that an error names the right member
+        return self._calls(form.tools, form, head, form.member)
 
     def _calls(self, tools: Sequence[Tool], form: Form, head: str, param: str) -> Grammar:
         """The grammar with the declared schemas; only with their types when these cannot be followed."""
@@ -149,7 +152,7 @@ class AnswerRule:
             self.blocks.push(text)
 
 
-def _continue(path: GrammarPath, tokens: Sequence[int]) -> None:
+def _continue(path: GrammarPath, tokens: Sequence[int], member: str) -> None:
     """Go on behind content that stands in the prompt; RequestError when it does not fit."""
     try:
         path.take(tokens)
@@ -157,5 +160,5 @@ def _continue(path: GrammarPath, tokens: Sequence[int]) -> None:
         raise RequestError(
             "the last assistant message is not the beginning of an answer in the form that is asked for; "
             "change it or leave it out",
-            param="messages",
+            param=member,
         ) from None

@@ -75,27 +75,27 @@ def _choice(body: Mapping[str, object]) -> tuple[str, object]:
     return ("function_call", body.get("function_call")) if choice is None else ("tool_choice", choice)
 
 
-def read_response_schema(body: Mapping[str, object]) -> str | None:
-    """JSON text of the schema the answer should follow, or None for free text."""
-    form = body.get("response_format")
+def read_response_schema(form: object, member: str, *, flat: bool = False) -> str | None:
+    """JSON text of the schema the answer should follow, or None for free text.
+
+    `member` is where the form stands in the body; where it is `flat` it holds the schema itself.
+    """
     if form is None:
         return None
     kind = form.get("type") if isinstance(form, dict) else None
     if not isinstance(form, dict) or kind not in ("text", "json_object", "json_schema"):
         raise RequestError(
-            f"response_format.type is {shown(kind)}; allowed are text, json_object, json_schema",
-            param="response_format.type",
+            f"{member}.type is {shown(kind)}; allowed are text, json_object, json_schema",
+            param=f"{member}.type",
         )
     if kind == "text":
         return None
     if kind == "json_object":
         return dump({"type": "object"})
-    wrapper = form.get("json_schema")
+    wrapper, where = (form, member) if flat else (form.get("json_schema"), f"{member}.json_schema")
     schema = wrapper.get("schema") if isinstance(wrapper, dict) else None
     if not isinstance(schema, dict):
-        raise RequestError(
-            "response_format.json_schema.schema must be an object", param="response_format.json_schema.schema"
-        )
+        raise RequestError(f"{where}.schema must be an object", param=f"{where}.schema")
     return dump(schema)
 
 

@@ -44,6 +44,7 @@ class Ask:
     `plain`: the answer is text as it stands, without thinking or tools.
     `count`: how many answers the prompt gets, each with a random stream of its own.
     `include_usage` and `return_token_ids` change only what a dialect writes.
+    `format_member` is what errors about the form of the answer name.
     """
 
     prompt: Prompt
@@ -63,6 +64,7 @@ class Ask:
     return_token_ids: bool = False
     top_logprobs: int | None = None
     new_call_id: Callable[[], str] = call_id
+    format_member: str = "response_format"
 
 
 def read_cache(fields: Fields) -> CacheWish:

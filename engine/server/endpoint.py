@@ -116,7 +116,9 @@ class AnswerEndpoint:
         """All that may take long before a request can be submitted."""
         ask = self.dialect.read(body, self.intake.defaults())
         prompt = service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
-        return ask, _generation(service, ask, prompt, caller)
+        thinking = prompt[-1] == service.markers.think
+        rules = _rules(service, ask, thinking=thinking, begun_member=self.dialect.prompt_member)
+        return ask, _generation(service, ask, _request(service, ask, prompt, caller), rules)
 
     def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
         return Envelope(
@@ -213,18 +215,10 @@ def _caller(http: HttpRequest) -> Caller:
     return Caller(http.state.tenant, pin=http.headers.get("x-pin-cache", "").strip() == "1")
 
 
-def _generation(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller) -> Generation:
-    """The choices of an answer; all but the first wait for its prompt and start from there."""
-    most = service.engine.limits.max_sequences
-    if ask.count > most:
-        raise RequestError(
-            f"n is {ask.count}; this server makes at most {most} answers side by side; ask several times",
-            param="n",
-        )
-    room = service.context - len(prompt)
+def _generation(service: Service, ask: Ask, first: Request, rules: Sequence[TokenRule | None]) -> Generation:
+    """A choice for each rule; all but the first wait for its prompt and start from there."""
+    room = service.context - len(first.prompt)
     fills = ask.max_tokens is None or ask.max_tokens > room
-    first = _request(service, ask, prompt, caller)
-    rules = _rules(service, ask, thinking=prompt[-1] == service.markers.think)
     requests = [
         replace(
             first,
@@ -235,7 +229,7 @@ def _generation(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Cal
         )
         for index, rule in enumerate(rules)
     ]
-    choices = [Choice(service, request, _parser(service, ask, prompt), fills) for request in requests]
+    choices = [Choice(service, request, _parser(service, ask, first.prompt), fills) for request in requests]
     return Generation(service, choices)
 
 
@@ -257,8 +251,14 @@ def _request(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller
     )
 
 
-def _rules(service: Service, ask: Ask, *, thinking: bool) -> Sequence[TokenRule | None]:
+def _rules(service: Service, ask: Ask, *, thinking: bool, begun_member: str) -> Sequence[TokenRule | None]:
     """A rule for each choice, made of one grammar."""
+    most = service.engine.limits.max_sequences
+    if ask.count > most:
+        raise RequestError(
+            f"n is {ask.count}; this server makes at most {most} answers side by side; ask several times",
+            param="n",
+        )
     if not isinstance(ask.prompt, ChatRequest):
         return [None] * ask.count
     last = ask.prompt.turns[-1]
@@ -268,6 +268,8 @@ def _rules(service: Service, ask: Ask, *, thinking: bool) -> Sequence[TokenRule 
         parallel=ask.parallel_calls,
         schema=ask.prompt.response_schema,
         begun=last.content if isinstance(last, AssistantTurn) else "",
+        member=ask.format_member,
+        begun_member=begun_member,
     )
     return service.rules.several(form, ask.count, thinking=thinking)
 

@@ -28,26 +28,30 @@ BACKLOG = 2048
 
 
 class _Http(uvicorn.Server):
-    """uvicorn that asks before it leaves: a first signal drains, a second one ends at once."""
+    """uvicorn that asks before it leaves: a first signal drains, a second one ends at once.
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[Callable[[], None]], None]) -> None:
+    Signals are only noted: uvicorn itself would raise them again before the engine is closed.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
         super().__init__(config)
         self._drain = drain
-        self._asked = False
+        self.ended_by: int | None = None
+        self.hurried = False
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, _: FrameType | None) -> None:
         """Called by uvicorn on SIGINT and SIGTERM."""
-        if self._asked:
-            super().handle_exit(sig, frame)
+        if self.ended_by is None:
+            self.ended_by = sig
+            self._drain()
         else:
-            self._asked = True
-            self._drain(lambda: super(_Http, self).handle_exit(sig, frame))
+            self.hurried = self.should_exit = self.force_exit = True
 
 
 class Server:
     """One server process; `load` makes the service, on a thread of its own.
 
-    `announce` is called with one line for the person at the terminal when requests are taken.
+    `announce` is called with lines for the person at the terminal: requests are taken, and how it ends.
     """
 
     def __init__(
@@ -76,37 +80,44 @@ class Server:
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
             ),
-            self._drain,
+            self.stop,
         )
         self.host.traffic.clients = lambda: len(self._uvicorn.server_state.connections)
         self.host.traffic.backlog_bytes = self._backlog
 
-    def run(self) -> None:
-        """Serve until a signal; raises what made the loading fail."""
+    def run(self) -> int | None:
+        """Serve until a signal, which is returned, or until `stop`; raises what made the loading fail."""
         loader = threading.Thread(target=self._fill, name="loader", daemon=True)
         loader.start()
         self._uvicorn.run(sockets=[self._socket])
-        loader.join()
+        if self._uvicorn.ended_by is None:
+            loader.join()
         if self._failure is not None:
             raise self._failure
-        self.host.close()
+        cut = self.host.open_requests
+        if not self._uvicorn.hurried:
+            self.host.close()
+        self._announce(f"ended; {_requests(cut)} cut off" if cut else "ended; every request was answered")
+        return self._uvicorn.ended_by
 
     def stop(self) -> None:
         """Take no further request, finish the open ones within the grace time, then end; returns at once."""
-        self._drain(self._end)
+        self.host.drain()
+        threading.Thread(target=self._drain, name="drain", daemon=True).start()
 
     def _end(self) -> None:
         self._uvicorn.should_exit = True
 
-    def _drain(self, leave: Callable[[], None]) -> None:
-        self.host.drain()
-        threading.Thread(target=self._wait, args=(leave,), name="drain", daemon=True).start()
-
-    def _wait(self, leave: Callable[[], None]) -> None:
-        deadline = time.monotonic() + self._settings.server.grace_s
-        while self.host.busy and time.monotonic() < deadline:
+    def _drain(self) -> None:
+        grace_s = self._settings.server.grace_s
+        if waiting := self.host.open_requests:
+            self._announce(
+                f"ending: {_requests(waiting)} may take up to {grace_s:g} s; Ctrl-C again cuts them off"
+            )
+        deadline = time.monotonic() + grace_s
+        while self.host.open_requests and time.monotonic() < deadline:
             time.sleep(0.02)
-        leave()
+        self._end()
 
     def _backlog(self) -> int:
         """Bytes written to sockets that no client has taken yet."""
@@ -133,6 +144,10 @@ class Server:
         self.host.ready(service)
         where = f"http://{self._settings.server.host}:{self.port}/v1"
         self._announce(f"serving {service.model_id}, context {service.context} tokens, at {where}")
+
+
+def _requests(count: int) -> str:
+    return f"{count} open request" + "s" * (count != 1)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -165,10 +180,10 @@ def serve(
     announce: Callable[[str], None],
     report: Callable[[str], None],
     script: Path | None = None,
-) -> None:
-    """Load the model file and serve it until a signal; EngineError when it cannot be loaded.
+) -> int | None:
+    """Load a model file and serve it until a signal, which is returned; EngineError when it cannot be loaded.
 
-    `announce` gets one line when requests are taken, `report` one for each thing that is done before.
+    `announce` gets lines when requests are taken and when it ends, `report` one for each thing done before.
     With a `script` its recorded answers are given, and of the model file only the vocabulary is used.
     """
     from engine.server.loading import load_service
@@ -181,4 +196,4 @@ def serve(
 
     if script is not None:
         read_script(script)  # a wrong script ends the command before a socket opens
-    Server(settings, load, announce=announce).run()
+    return Server(settings, load, announce=announce).run()

@@ -103,12 +103,12 @@ class Host:
         return "stalled" if self._service.engine.stalled_s > self.stall_s else "ok"
 
     @property
-    def busy(self) -> bool:
-        """Whether an answer is still being made."""
+    def open_requests(self) -> int:
+        """Answers that are being made or wait."""
         if self._service is None:
-            return False
+            return 0
         stats = self._service.engine.stats()
-        return stats.running + stats.queued > 0
+        return stats.running + stats.queued
 
     def ready(self, service: Service) -> None:
         """The model is loaded; a server that drains already does not begin to serve."""

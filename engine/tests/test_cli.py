@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -101,10 +102,39 @@ def test_serve_answers_health_while_it_loads_and_chats_afterwards(small_path: Pa
         assert answers[0]["choices"] == answers[1]["choices"]
         prompt = answers[0]["usage"]["prompt_tokens"]
         assert prompt - 1 == answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
-        assert process.wait(30) in (0, -15)
+        assert 0 == process.wait(60)
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_lets_open_answers_finish_and_says_so(tmp_path: Path, sent: int, code: int) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"write": "I say.</think>" + "word " * 6000}]))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "engine", "serve", "--script", str(script), "--port", str(port)]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        _wait_for_health(base, process)
+        body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
+        with httpx2.stream("POST", f"{base}/v1/chat/completions", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            first = next(line for line in lines if line.startswith("data:"))
+            process.send_signal(sent)
+            rest = [line for line in lines if line.startswith("data:")]
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert "assistant" in first
+    assert "data: [DONE]" == rest[-1]
+    assert code == process.returncode
+    assert b"ending: 1 open request may take up to 30 s" in said
+    assert said.endswith(b"ended; every request was answered\n")
 
 
 def _wait_for_health(base: str, process: subprocess.Popen[bytes]) -> None:

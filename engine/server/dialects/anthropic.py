@@ -45,16 +45,16 @@ class AnthropicMessages:
         spoken: dict[str, object] = {
             "tools": openai_tools(body),
             "tool_choice": openai_choice(body),
-            "response_format": _response_format(fields),
         }
         tools = read_tools(spoken)
+        form, member = _format(fields)
         chat = ChatRequest(
             system=conversation.system,
             turns=conversation.turns,
             tools=tuple(tool.schema for tool in tools),
             thinking=thinking.on,
             effort=thinking.effort,
-            response_schema=read_response_schema(spoken),
+            response_schema=read_response_schema(form, member, flat=True),
         )
         return Ask(
             prompt=chat,
@@ -69,6 +69,7 @@ class AnthropicMessages:
             cache=read_cache(fields),
             parallel_calls=not _one_call(body.get("tool_choice")),
             new_call_id=functools.partial(call_id, "toolu_"),
+            format_member=member,
         )
 
     def writer(self, _: Mapping[str, object], __: Ask, envelope: Envelope) -> MessageWriter:
@@ -82,12 +83,11 @@ def _one_call(choice: object) -> bool:
     return flag(Fields(choice, "tool_choice"), "disable_parallel_tool_use", default=False)
 
 
-def _response_format(fields: Fields) -> object:
-    """The format of the answer in OpenAI's shape."""
-    form = fields.nested("output_config").members.get("format") or fields.members.get("output_format")
-    if isinstance(form, dict) and form.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
-    return form
+def _format(fields: Fields) -> tuple[object, str]:
+    """The format of the answer, and where it stands: an older spelling is one member."""
+    form = fields.nested("output_config").members.get("format")
+    old = fields.members.get("output_format")
+    return (old, "output_format") if form is None and old is not None else (form, "output_config.format")
 
 
 def error_body(error: EngineError, *, request_id: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class OpenAIChat:
             tools=tuple(tool.schema for tool in tools),
             thinking=thinking.on,
             effort=thinking.effort,
-            response_schema=read_response_schema(body),
+            response_schema=read_response_schema(body.get("response_format"), "response_format"),
         )
         return Ask(
             prompt=chat,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from engine.chat.request import ChatRequest
 from engine.chat.thinking import read_thinking
 from engine.chat.tools import read_choice, read_response_schema, read_tools
-from engine.errors import RequestError
 from engine.server.ask import (
     MAX_TOP_LOGPROBS,
     Ask,
@@ -25,6 +24,7 @@ from engine.server.dialects.responses_events import ResponseWriter
 from engine.server.dialects.responses_items import openai_choice, openai_tools, read_conversation
 from engine.server.fields import Fields
 
+FORMAT = "text.format"
 STATEFUL = ("previous_response_id", "conversation", "prompt")
 
 
@@ -45,7 +45,6 @@ class OpenAIResponses:
         spoken: dict[str, object] = {
             "tools": declared,
             "tool_choice": openai_choice(body),
-            "response_format": _response_format(fields),
         }
         tools = read_tools(spoken)
         chat = ChatRequest(
@@ -54,7 +53,9 @@ class OpenAIResponses:
             tools=tuple(tool.schema for tool in tools),
             thinking=thinking.on,
             effort=thinking.effort,
-            response_schema=read_response_schema(spoken),
+            response_schema=read_response_schema(
+                fields.nested("text").members.get("format"), FORMAT, flat=True
+            ),
         )
         return Ask(
             prompt=chat,
@@ -69,6 +70,7 @@ class OpenAIResponses:
             cache=read_cache(fields),
             parallel_calls=flag(fields, "parallel_tool_calls", default=True),
             top_logprobs=_top_logprobs(fields),
+            format_member=FORMAT,
         )
 
     def writer(self, body: Mapping[str, object], ask: Ask, envelope: Envelope) -> ResponseWriter:
@@ -92,13 +94,3 @@ def _top_logprobs(fields: Fields) -> int | None:
     included = fields.members.get("include")
     wanted = isinstance(included, list) and "message.output_text.logprobs" in included
     return (most or 0) if most or wanted else None
-
-
-def _response_format(fields: Fields) -> object:
-    """The format of the answer in the shape of chat requests."""
-    form = fields.nested("text").members.get("format")
-    if form is not None and not isinstance(form, dict):
-        raise RequestError("text.format must be an object", param="text.format")
-    if isinstance(form, dict) and form.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
-    return form

@@ -39,7 +39,7 @@ def _request(example: dict[str, Any]) -> ChatRequest:
         tools=tuple(tool.schema for tool in read_tools(body)),
         thinking=example["thinking"],
         effort=EFFORTS[example["effort"] or "low"],
-        response_schema=read_response_schema(body),
+        response_schema=read_response_schema(body.get("response_format"), "response_format"),
     )
 
 

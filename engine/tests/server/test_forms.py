@@ -30,7 +30,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 CHAT_FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
-HOSTILE = {"type": "string", "pattern": "(" * 30_000 + ")" * 30_000}
+UNKEPT = {"type": "string", "pattern": "(?<=a)b"}
 
 
 @pytest.fixture(scope="module")
@@ -150,16 +150,18 @@ def test_messages_make_the_call_of_any_or_of_the_named_tool(live: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "body", "member"),
     [
         pytest.param(
             "chat/completions",
-            {"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"schema": HOSTILE}}},
+            {"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"schema": UNKEPT}}},
+            "response_format",
             id="chat",
         ),
         pytest.param(
             "responses",
-            {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": HOSTILE}}},
+            {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": UNKEPT}}},
+            "text.format",
             id="responses",
         ),
         pytest.param(
@@ -167,9 +169,32 @@ def test_messages_make_the_call_of_any_or_of_the_named_tool(live: Live) -> None:
             {
                 "messages": ASK,
                 "max_tokens": 5,
-                "output_config": {"format": {"type": "json_schema", "schema": HOSTILE}},
+                "output_config": {"format": {"type": "json_schema", "schema": UNKEPT}},
             },
+            "output_config.format",
             id="messages",
+        ),
+        pytest.param(
+            "messages",
+            {"messages": ASK, "output_format": {"type": "json_schema", "schema": UNKEPT}},
+            "output_format",
+            id="messages_old_spelling",
+        ),
+        pytest.param(
+            "messages",
+            {"messages": ASK, "output_config": {"format": {"type": "json_schema", "schema": 3}}},
+            "output_config.format.schema",
+            id="no_schema",
+        ),
+        pytest.param(
+            "responses",
+            {
+                "input": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, "}],
+                "reasoning": {"effort": "none"},
+                "text": {"format": {"type": "json_object"}},
+            },
+            "input",
+            id="begun_otherwise",
         ),
         pytest.param(
             "chat/completions",
@@ -178,15 +203,21 @@ def test_messages_make_the_call_of_any_or_of_the_named_tool(live: Live) -> None:
                 "tools": [CHAT_TOOL],
                 "tool_choice": {"type": "function", "function": {"name": "x"}},
             },
+            "tool_choice",
             id="unknown_tool",
         ),
     ],
 )
-def test_a_form_that_cannot_be_kept_is_refused_at_once(live: Live, path: str, body: dict[str, Any]) -> None:
+def test_a_form_that_cannot_be_kept_is_refused_by_the_name_that_its_client_gave_it(
+    live: Live, path: str, body: dict[str, Any], member: str
+) -> None:
     answer = httpx2.post(f"{live.base_url}/v1/{path}", json=body, timeout=30)
+    error = answer.json()["error"]
 
     assert 400 == answer.status_code
     assert len(answer.text) < 500
+    assert member == error.get("param", member)
+    assert member in error["message"] or member == "input"
 
 
 def test_forced_tokens_are_counted_and_carried_by_their_ids(live: Live) -> None:

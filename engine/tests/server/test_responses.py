@@ -233,7 +233,7 @@ def test_late_developer_messages_stay_in_place_and_results_are_ordered() -> None
         ({"input": [{"type": "reasoning", "status": "in_progress"}]}, "input.0.status"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"tools": [{"type": "function"}]}, "tools.0.name"),
-        ({"text": {"format": {"type": "xml"}}}, "response_format.type"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"max_output_tokens": -1}, "max_output_tokens"),
     ],
 )
