@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from engine.banks import Bank, survey
 from engine.cache.shelf import Shelf, ShelfStats
 from engine.cache.view import ModelRunner
 from engine.core import (
@@ -48,7 +49,7 @@ from engine.sampling import Drawn, draw
 from engine.scheduler.memory import MemoryStats
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
 from engine.shelving import Reading, Shelving
-from engine.states import State
+from engine.states import Origin, State
 from engine.tickets import Ticket
 
 log = logging.getLogger("engine.loop")
@@ -174,6 +175,10 @@ class Engine:
             shelf=None if self._shelving is None else self._shelving.shelf.stats(),
             counters=self.metrics.snapshot(),
         )
+
+    def banks(self) -> list[Bank]:
+        """Every sequence in the cache at this moment; never waits for a step."""
+        return survey(self._scheduler, self._states, self._kept, self._clock())
 
     def close(self) -> None:
         """Refuse new requests, cancel the open ones, stop the thread."""
@@ -310,6 +315,9 @@ class Engine:
             source = state = self._kept.pop(admission.source)
         else:
             source = self._kept[admission.source]
+        source.used_at = self._clock()
+        state.starts = source.starts = source.starts + 1
+        state.origin = source.origin.then(admission.request.prompt)
         if admission.kind is CacheKind.FORK:
             state.cache.resume(source.anchors[admission.cached], admission.copied)
         state.anchors = {at: source.anchors[at] for at in admission.anchors}
@@ -317,7 +325,8 @@ class Engine:
 
     def _fresh(self, request_id: str) -> State:
         """An empty state over the pages of a running request."""
-        return State(self._runner.new_cache(self._scheduler.table(request_id)))
+        cache = self._runner.new_cache(self._scheduler.table(request_id))
+        return State(cache, origin=Origin.of(self._tickets[request_id].request.prompt))
 
     def _let_go(self, evictions: tuple[Eviction, ...]) -> None:
         """Store and drop the states of records that go; nothing else may use their pages in between."""
@@ -343,6 +352,8 @@ class Engine:
         if found is not None:
             self._kept[found.record] = found.state
             self._tickets[name].recalled = found.record
+            found.state.used_at = self._clock()
+            found.state.origin = Origin.of(found.state.tokens)
 
     def _forget(self, evictions: tuple[Eviction, ...]) -> None:
         """Drop the states of records that go."""
@@ -406,6 +417,7 @@ class Engine:
         if state is not None and request.reuse and ended.computed and ended.reason is not FinishReason.FAILED:
             self._kept[self._scheduler.keep(ended, tuple(state.anchors), state.own_bytes)] = state
             state.tenant, state.tokens = request.tenant, np.asarray(ended.computed, np.int32)
+            state.used_at = self._clock()
             if self._shelving is not None:
                 self._shelving.store(state, exactly=False)
             self._let_go(self._scheduler.evictions())

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from engine.banks import Bank
 from engine.config import ServerSettings
 from engine.server.answers import json_response
 from engine.server.gauges import gauges
@@ -72,6 +73,7 @@ class StatsEndpoint:
                 "most_live": limits.max_sequences,
                 "warm": stats.records,
                 "pinned": stats.memory.pinned_records,
+                "each": [_bank(bank) for bank in engine.banks()],
             },
             "memory": {f"{kind}_bytes": value for kind, value in stats.memory.by_kind().items()},
             "cache": {
@@ -93,10 +95,23 @@ class StatsEndpoint:
         return found
 
 
+def _bank(bank: Bank) -> dict[str, Any]:
+    return {
+        "conversation": bank.conversation,
+        "state": bank.state,
+        "tokens": bank.tokens,
+        "bytes": bank.nbytes,
+        "age_s": round(bank.age_s, 1),
+        "starts": bank.starts,
+    }
+
+
 def as_text(sections: Sections) -> str:
-    """One block a section, one line a number."""
+    """One block a section, one line a number or a bank."""
     blocks = []
     for name, members in sections.items():
-        lines = [f"  {key:<20} {value}" for key, value in members.items()]
+        lines = [f"  {key:<20} {value}" for key, value in members.items() if not isinstance(value, list)]
+        rows = [row for value in members.values() if isinstance(value, list) for row in value]
+        lines += ["  " + "  ".join(f"{key} {value}" for key, value in row.items()) for row in rows]
         blocks.append("\n".join([name.replace("_", " "), *lines]))
     return "\n\n".join(blocks) + "\n"

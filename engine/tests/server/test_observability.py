@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,32 @@ def test_the_page_of_statistics_is_text_or_json(live: Live) -> None:
     assert "script-model" == data["server"]["model"]
     assert data["requests"]["completed"] >= 1
     assert data["last_request"]["ttft_ms"] >= 0
+
+
+def test_every_bank_has_a_line_and_a_name_that_tells_no_prompt() -> None:
+    gate = threading.Event()
+    script = Script("</think>ok", before_step=lambda _: gate.wait(20))
+    gate.set()
+    with live_server(script) as live:
+        for text in ("One question.", "Another one.", "One question."):
+            post(live, CHAT, {"messages": [{"role": "user", "content": text}], "pin_cache": text[0] == "A"})
+        kept = get(live, "/v1/stats", accept="application/json").json()["banks"]["each"]
+        gate.clear()
+        asked = {"messages": [{"role": "user", "content": "One question."}], "stream": True}
+        waiting = threading.Thread(target=post, args=(live, CHAT, asked))
+        waiting.start()
+        until(lambda: live.service.engine.stats().running == 1)
+        running = get(live, "/v1/stats", accept="application/json").json()["banks"]["each"]
+        lines = [line for line in get(live, "/v1/stats").text.splitlines() if "conversation" in line]
+        gate.set()
+        waiting.join(20)
+    one, other = kept
+
+    assert ("warm", 1, "pinned", 0) == (one["state"], one["starts"], other["state"], other["starts"])
+    assert one["conversation"] != other["conversation"]
+    assert ("live", one["conversation"]) == (running[0]["state"], running[0]["conversation"])
+    assert len(running) == len(lines)
+    assert all(bank["tokens"] and bank["bytes"] and bank["age_s"] >= 0 for bank in kept)
 
 
 @pytest.mark.parametrize("path", BODIES)
