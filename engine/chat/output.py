@@ -108,17 +108,15 @@ class OutputParser:
 
     def _drain(self) -> list[Output]:
         pieces: list[Output] = []
-        steps: dict[_State, Callable[[], list[Output] | None]] = {
-            _State.REASONING: self._drain_reasoning,
-            _State.TEXT: self._drain_text,
-            _State.TOOL: self._drain_tool,
-        }
-        while self.end is None:
-            more = steps[self._state]()
-            if more is None:
-                break
+        while self.end is None and (more := self._drain_state()) is not None:
             pieces += more
         return pieces
+
+    def _drain_state(self) -> list[Output] | None:
+        """Hand out what the present state can; None when nothing changes any more."""
+        if self._state is _State.TEXT:
+            return self._drain_text()
+        return self._drain_reasoning() if self._state is _State.REASONING else self._drain_tool()
 
     def _drain_reasoning(self) -> list[Output] | None:
         """Hand out reasoning up to a possible tag; None when nothing changes any more."""
@@ -140,6 +138,8 @@ class OutputParser:
 
     def _drain_text(self) -> list[Output] | None:
         """Hand out content up to a possible tag; None when nothing changes any more."""
+        if "<" not in self._held:  # nearly always: looking for each tag would take longer than all the rest
+            return self._hand_out(len(self._held.rstrip() if self.tools else self._held))
         orphan = _ORPHAN.search(self._held)
         opening = re.search(_BLOCK if self.tools else _MARKUP, self._held)
         if orphan and not (opening and opening.start() < orphan.start()):
@@ -292,10 +292,14 @@ class OutputParser:
 
 
 def _held_from(text: str, tags: Sequence[str]) -> int:
-    """Where the longest suffix begins that is a proper prefix of one of the tags; len(text) for none."""
-    longest = max(map(len, tags)) - 1
-    for start in range(max(0, len(text) - longest), len(text)):
+    """Where the longest suffix begins that is a proper prefix of one of the tags; len(text) for none.
+
+    All tags begin with the same character.
+    """
+    start = text.find(tags[0][0], max(0, len(text) - max(map(len, tags)) + 1))
+    while start >= 0:
         suffix = text[start:]
         if any(tag.startswith(suffix) for tag in tags):
             return start
+        start = text.find(tags[0][0], start + 1)
     return len(text)

@@ -74,6 +74,49 @@ def test_draws_follow_the_distribution() -> None:
     assert np.abs(shares - [0.5, 0.3, 0.2]).max() < 0.03
 
 
+@given(SEEDS, st.integers(0, 2**64 - 1))
+def test_numbers_are_those_of_numpys_stream(seed: int, position: int) -> None:
+    stream = np.random.Philox(key=seed % 2**64, counter=position)
+
+    assert float(stream.random_raw() >> 11) * 2.0**-53 == uniform(seed=seed, position=position)
+
+
+@given(LOGITS, PARAMS, SEEDS, st.integers(0, 2**20), st.sets(st.integers(0, 39), max_size=3))
+def test_a_draw_is_that_of_the_whole_distribution(
+    logits: Logits, params: SamplingParams, seed: int, position: int, banned: set[int]
+) -> None:
+    """Looking at all ids, as the definition does, gives the same one."""
+    outside = tuple(token for token in banned if token < logits.size)
+    masked = logits.copy()
+    masked[list(outside)] = -np.inf
+    if not np.isfinite(masked).any():
+        return
+
+    assert defined(masked, params, uniform(seed=seed, position=position)) == sample(
+        logits, params, seed=seed, position=position, banned=outside
+    )
+
+
+def defined(logits: Logits, params: SamplingParams, point: float) -> int:
+    """A draw at a point of [0, 1), id by id."""
+    if params.temperature == 0.0:
+        return int(np.argmax(logits))
+    with np.errstate(over="ignore"):
+        weights = np.exp((logits.astype(np.float64) - float(logits.max())) / params.temperature)
+    weights[weights < params.min_p] = 0.0
+    order = sorted(range(logits.size), key=lambda token: -logits[token])
+    kept, mass, whole = set(), 0.0, float(np.cumsum(weights[order])[-1])
+    for rank, token in enumerate(order):
+        if (params.top_k and rank >= params.top_k) or (params.top_p < 1 and mass >= params.top_p * whole):
+            break
+        kept.add(token)
+        mass += float(weights[token])
+    weights[[token for token in range(logits.size) if token not in kept]] = 0.0
+    reached, drawable = np.cumsum(weights), [int(token) for token in np.flatnonzero(weights)]
+    beyond = (token for token in drawable if reached[token] > point * reached[-1])
+    return next(beyond, drawable[-1])
+
+
 def test_every_seed_and_position_has_a_number_of_its_own() -> None:
     numbers = {uniform(seed=seed, position=position) for seed in range(-20, 20) for position in range(50)}
 
