@@ -234,7 +234,7 @@ class Engine:
             return
         if heard:
             let_in.set_result(None)
-        if self._shelving is not None:
+        if self._shelving is not None and ticket.request.follows is None:
             self._shelving.expect(ticket.request)
         ticket.consult((), self._aside)
 

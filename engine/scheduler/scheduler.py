@@ -184,9 +184,15 @@ class Scheduler:
         return next(filter(self._ready, self._queue), None)
 
     def _ready(self, request: Request) -> bool:
-        """It waits for no file, and for no prompt that it shares and that is being computed."""
-        leader = self._running.get(request.follows or "")
-        return not self.holds(request.id) and (leader is None or leader.computed >= len(request.prompt) - 1)
+        """It waits for no file, and for no prompt that it shares and that another computes, now or later."""
+        if self.holds(request.id):
+            return False
+        if request.follows is None:
+            return True
+        leader = self._running.get(request.follows)
+        if leader is None and request.follows in {other.id for other in self._queue}:
+            return False
+        return leader is None or leader.computed >= len(request.prompt) - 1
 
     def _start(self, request: Request) -> Admission:
         """Start one request where most of its prompt is saved."""

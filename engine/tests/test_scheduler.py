@@ -246,3 +246,14 @@ def test_who_follows_goes_on_alone_when_nobody_leads_any_more() -> None:
     scheduler.release("a")
 
     assert [[("b", 10)]] == run(scheduler, 1)
+
+
+def test_who_follows_waits_with_one_that_waits_for_a_file() -> None:
+    scheduler = Scheduler(LIMITS, ledger())
+    scheduler.submit(Request("a", (1,) * 9, 5))
+    scheduler.submit(Request("b", (1,) * 9, 5, follows="a"))
+    scheduler.hold("a")
+    held = run(scheduler, 1)
+    scheduler.proceed("a")
+
+    assert [[], [("a", 8)]] == [*held, *run(scheduler, 1)]
