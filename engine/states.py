@@ -13,7 +13,6 @@ import numpy as np
 from engine.cache.view import CacheView
 from engine.scheduler.records import MAX_ANCHORS, Ids, thinned
 
-
 _SALT = secrets.token_bytes(16)  # so that nobody can guess a prompt by its name
 
 
