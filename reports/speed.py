@@ -42,7 +42,7 @@ Record = Mapping[str, Any]
 def section(record: Record, name: str) -> str:
     """What stands between the marks, for a record of that file name."""
     parts = [origin(record, name), speed_goals.table(record), products(record), costs(record)]
-    parts += [loads(record), breakdown(record), gb10(record)]
+    parts += [sampling(record), loads(record), breakdown(record), gb10(record)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -96,6 +96,17 @@ def costs(record: Record) -> str:
         alike = ", ".join(f"{cost / unit:.3f}" for cost in row["cost"][1:])
         lines.append(f"\nWith one token in all rows, at {row['depth']:,}, where rows share experts: {alike}.")
     return "\n".join(lines)
+
+
+def sampling(record: Record) -> str:
+    """What drawing a token takes, where that was measured."""
+    if "sampling" not in record:
+        return ""
+    found = record["sampling"]
+    return (
+        f"Drawing the next token of a row takes {found['likeliest_us']:.1f} µs for the likeliest, "
+        f"{found['all_us']:.1f} µs from all tokens, {found['limited_us']:.1f} µs with top-k and top-p."
+    )
 
 
 def loads(record: Record) -> str:

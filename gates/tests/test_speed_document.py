@@ -42,6 +42,8 @@ def small() -> dict[str, Any]:
         "products": {"1": [product]},
         "prefill": [{**prompt, "kernels": row["kernels"]}],
         "capacity": {"tokens": 7_000_000},
+        "storage": {"depth": 131072, "packed_to_wide": 0.97},
+        "sampling": {"likeliest_us": 9.0, "all_us": 20.0, "limited_us": 30.0},
         "costs_same_token": {"depths": [{**costs, "depth": 2048}]},
         "costs": {
             "unit": 10_000,
@@ -126,7 +128,8 @@ def test_a_figure_that_was_not_measured_has_no_row() -> None:
     rows = table(small())
 
     assert "519K" not in rows
-    assert "packed ÷ wide" not in rows
+    assert "| packed ÷ wide rows at 131K | 0.97 | ≤ 1.00 ✓ | ≤ 1.00 ✓ | ≤ 0.95 |" in rows
+    assert "packed ÷ wide" not in table(small() | {"storage": {"depth": 2048, "packed_to_wide": 0.97}})
     assert "| time a token at 131K ÷ at 2K | 1.20 | ≤ 1.30 ✓ | ≤ 1.15 | none |" in rows
     assert "| step of five rows ÷ of one, 2K | 1.41 | ≤ 2.00 ✓ | ≤ 1.75 ✓ | ≤ 1.40 |" in rows
     assert len({goal.name for goal in GOALS}) == len(GOALS)
