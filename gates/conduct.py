@@ -11,8 +11,8 @@ import hashlib
 import textwrap
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from gates.harness.history import Event, History
 from gates.harness.launch import Server
 from gates.harness.record import RunFolder, State, write_whole
 from gates.harness.reply import ClientError
-from gates.harness.rig import DIED, STUCK, Progress, Rig
+from gates.harness.rig import DIED, FURTHER_ENDED, STUCK, Progress, Rig
 from gates.harness.room import Room
 from gates.harness.verdict import (
     GateVerdict,
@@ -50,7 +50,8 @@ NAMED = 6  # further claims of a gate that its reason names
 class Drive:
     """What is needed to drive the gates of one run; `shards` are further servers with the same model.
 
-    `part` is which part of the items is asked, and of how many.
+    `part` is which part of the items is asked, and of how many; `further` starts one more server with these
+    words on its command line, where the run starts our own engine.
     """
 
     profile: Profile
@@ -62,6 +63,7 @@ class Drive:
     shards: tuple[Server, ...] = ()
     control: Server | None = None
     part: tuple[int, int] = (1, 1)
+    further: Callable[[Sequence[str]], AbstractContextManager[Server]] | None = None
 
 
 def seed_of(run_seed: int, gate: str) -> int:
@@ -122,13 +124,25 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
                 data=drive.data,
                 context_tokens=drive.profile.table("server").count("context_tokens"),
                 busy_elsewhere_s=partial(_busy_elsewhere_s, server),
+                memory=partial(_held, server),
                 stop_at_s=stop_at_s,
                 before=before,
                 part=drive.part,
                 baseline=baseline.of_run(drive.folder),
             )
 
+        @contextmanager
+        def another(
+            start: Callable[[Sequence[str]], AbstractContextManager[Server]], words: Sequence[str]
+        ) -> Iterator[Rig]:
+            with start(words) as server:
+                rig = rig_of(server)
+                _name_model(rig.client)
+                yield rig
+                record.note(FURTHER_ENDED, left=server.stop())
+
         rig = rig_of(drive.server)
+        rig.further = partial(another, drive.further) if drive.further else None
         rig.shards = tuple(rig_of(server) for server in drive.shards)
         rig.control = rig_of(drive.control, "the control") if drive.control else None
         if not rig.client.ready(within_s=HEALTH_S):
@@ -270,6 +284,10 @@ def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:
     return (*lines, *registry.UNCOVERED)
 
 
+def _held(server: Server) -> probe.Memory | None:
+    return probe.memory(server.pid) if server.pid else None
+
+
 def _memory(server: Server) -> dict[str, Any]:
-    held = probe.memory(server.pid) if server.pid else None
+    held = _held(server)
     return {"anon_bytes": held.anon_bytes, "swap_bytes": held.swap_bytes} if held else {}

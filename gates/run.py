@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from gates.harness.verdict import GateVerdict, Verdict
 from gates.plugin import GatePlugin
 from gates.profile import Profile, nearest, recorded
 from gates.registry import GateSpec
-from gates.target import EMBEDDED_ENGINE, Target, served_models, serving
+from gates.target import EMBEDDED_ENGINE, Target, further, served_models, serving
 
 RUNS = provenance.ROOT / "reports" / "runs"
 
@@ -211,6 +212,7 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any], interrupts: Interr
             shards=servers.judged[1:],
             control=servers.control,
             part=(found["part"][0], found["part"][1]),
+            further=partial(further, job.target, job.profile, job.folder) if job.target.own else None,
         )
         try:
             with interrupts.insistent():

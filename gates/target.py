@@ -7,7 +7,7 @@ Knows nothing of gates and records.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +124,16 @@ def serving(target: Target, profile: Profile, folder: RunFolder) -> Iterator[Ser
         yield Servers(judged, control)
 
 
+@contextmanager
+def further(target: Target, profile: Profile, folder: RunFolder, words: Sequence[str]) -> Iterator[Launched]:
+    """One more of our own engine with the same model and these words after its command; see `own`."""
+    model = target.model_file(profile)
+    assert model is not None
+    log = folder.path / "further.log"
+    with _started(target, model, profile.table("server"), log, words) as server:
+        yield server
+
+
 def served_models(server: Server, api_key: str | None) -> list[str]:
     """What a server says that it serves; empty when it does not say."""
     with Client(server.base_url, api_key=api_key) as client:
@@ -133,11 +143,13 @@ def served_models(server: Server, api_key: str | None) -> list[str]:
             return []
 
 
-def _started(target: Target, model: Path, settings: Settings, log: Path) -> Launched:
+def _started(
+    target: Target, model: Path, settings: Settings, log: Path, more: Sequence[str] = ()
+) -> Launched:
     port = launch.free_port()
     words = target.command.filled(model=model, port=port, context_tokens=settings.count("context_tokens"))
     return Launched.start(
-        words,
+        [*words, *more],
         port=port,
         log=log,
         start_s=settings.number("start_seconds"),

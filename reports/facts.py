@@ -14,6 +14,7 @@ ANSWERS = {
     "fail": "At least one claim is broken: do not ship.",
     "unknown": "Nobody can tell: do not ship on this run.",
 }
+MIB = 2**20
 ORDER = {"fail": 0, "unknown": 1, "notice": 2, "pass": 3}
 
 Record = Mapping[str, Any]
@@ -49,11 +50,13 @@ def word(measure: Record) -> str:
 
 
 def value(number: float | None, unit: str) -> str:
-    """A number with its unit; a ratio in per cent, a count alone, a dash for none."""
+    """A number with its unit; a ratio in per cent, a count alone, many bytes as MiB, a dash for none."""
     if number is None:
         return "-"
     if unit == "ratio":
         return f"{number * 100:.4g} %"
+    if unit == "bytes" and abs(number) >= MIB:
+        return f"{number / MIB:.4g} MiB"
     return f"{number:.4g}" if unit == "count" else f"{number:.4g} {unit}"
 
 

@@ -47,13 +47,27 @@ class Client:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.deadline_s = deadline_s
         self.model = model  # the name that requests carry; some servers want one, empty leaves it out
+        self._api_key = api_key
         self._clock = clock
-        headers = {"accept-encoding": "identity"}  # bodies are read as they come
-        if api_key:
-            headers["authorization"] = f"Bearer {api_key}"
+        headers = {"accept-encoding": "identity", **self.credentials}  # bodies are read as they come
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
         # trust_env off: a proxy of the host must not come between the gates and the server under test.
         self._http = httpx2.Client(base_url=self.base_url, headers=headers, limits=limits, trust_env=False)
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """The headers that open the server; empty for one without a key."""
+        return {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+
+    def fresh(self) -> Client:
+        """A client of its own for the same server: it shares no connection with this one."""
+        return Client(
+            self.base_url,
+            deadline_s=self.deadline_s,
+            api_key=self._api_key,
+            model=self.model,
+            clock=self._clock,
+        )
 
     def healthy(self, *, timeout_s: float = 5.0) -> bool:
         """Whether `/health` answers 200 within the time; without such a path, whether `/v1/models` does."""
@@ -155,8 +169,8 @@ class Client:
         start = self._clock()
         with self._http.stream("POST", "/v1/chat/completions", json=body, timeout=deadline - start) as answer:
             content = b"".join(self._chunks(answer, deadline))
-            status = answer.status_code
-        raise_for_status(status, content)
+            status, retry_after = answer.status_code, answer.headers.get("retry-after")
+        raise_for_status(status, content, retry_after=retry_after)
         return whole_reply(json_object(content), self._clock() - start)
 
     def _streamed(self, body: Mapping[str, Any], deadline: float) -> Reply:
@@ -165,7 +179,8 @@ class Client:
         parser = EventParser()
         with self._http.stream("POST", "/v1/chat/completions", json=body, timeout=deadline - start) as answer:
             if answer.status_code != 200:
-                raise_for_status(answer.status_code, b"".join(self._chunks(answer, deadline)))
+                content = b"".join(self._chunks(answer, deadline))
+                raise_for_status(answer.status_code, content, retry_after=answer.headers.get("retry-after"))
             if answer.headers.get("content-type", "").startswith(NO_STREAM):
                 raise no_stream(b"".join(self._chunks(answer, deadline)))
             for chunk in self._chunks(answer, deadline):

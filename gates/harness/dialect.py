@@ -272,15 +272,15 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 
-def raise_for_status(status: int, content: bytes) -> None:
-    """Raise Refused for any status but 200."""
+def raise_for_status(status: int, content: bytes, *, retry_after: str | None = None) -> None:
+    """Raise Refused for any status but 200; `retry_after` is the header of that name."""
     if status == 200:
         return
     try:
         body = json_object(content)
     except Malformed:
-        raise Refused(status, _short(content), None) from None
-    raise refusal(status, body)
+        raise Refused(status, _short(content), None, _seconds(retry_after)) from None
+    raise refusal(status, body, retry_after=retry_after)
 
 
 def no_stream(content: bytes) -> ClientError:
@@ -294,12 +294,17 @@ def no_stream(content: bytes) -> ClientError:
     return Malformed(f"a stream was asked for, the answer is one object: {_short(body)}")
 
 
-def refusal(status: int, body: Mapping[str, Any]) -> Refused:
+def refusal(status: int, body: Mapping[str, Any], *, retry_after: str | None = None) -> Refused:
     """The refusal in an error object of any usual form: in `error`, as text there, or bare."""
-    error = body.get("error") or body
+    error, wait_s = body.get("error") or body, _seconds(retry_after)
     if not isinstance(error, dict) or "message" not in error:
-        return Refused(status, _short(error), None)
-    return Refused(status, str(error.get("message")), error.get("code"))
+        return Refused(status, _short(error), None, wait_s)
+    return Refused(status, str(error.get("message")), error.get("code"), wait_s)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """The header in seconds; None where it is missing, or a date."""
+    return float(retry_after) if retry_after and retry_after.strip().isdigit() else None
 
 
 def _short(value: object) -> str:

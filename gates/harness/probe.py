@@ -1,7 +1,8 @@
 """What the host and the server's processes say of themselves: memory, processors, system.
 
 Memory is anonymous plus swapped bytes: plain resident size hides what was swapped out and counts the mapped
-model file. Knows nothing of gates.
+model file. Pages that processes of a family share count once where the system says so (`smaps_rollup`).
+Knows nothing of gates.
 """
 
 from __future__ import annotations
@@ -32,16 +33,15 @@ class Memory:
 
 
 def memory(pid: int, *, proc: Path = Path("/proc")) -> Memory | None:
-    """RssAnon and VmSwap summed over a process and its children; None where the system does not tell."""
+    """Anonymous and swapped pages of a process and its children; None where the system does not tell."""
     try:
         family = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.Error:
         return None
-    texts = [_status(proc, member) for member in family]
-    known = [text for text in texts if "RssAnon:" in text]
-    if not known:
+    found = [held for member in family if (held := _held(proc / str(member)))]
+    if not found:
         return None
-    return Memory(sum(_kib(text, "RssAnon:") for text in known), sum(_kib(text, "VmSwap:") for text in known))
+    return Memory(sum(held.anon_bytes for held in found), sum(held.swap_bytes for held in found))
 
 
 def busy_elsewhere_s(pid: int, *, own_s: float) -> float | None:
@@ -88,11 +88,16 @@ def host() -> Mapping[str, Any]:
     }
 
 
-def _status(proc: Path, pid: int) -> str:
-    try:
-        return (proc / str(pid) / "status").read_text()
-    except OSError:  # it ended between the listing and the reading
-        return ""
+def _held(process: Path) -> Memory | None:
+    """What one process holds: each page in its share, or where the kernel does not say that, in whole."""
+    for file, anon, swap in (("smaps_rollup", "Pss_Anon:", "SwapPss:"), ("status", "RssAnon:", "VmSwap:")):
+        try:
+            text = (process / file).read_text()
+        except OSError:  # it ended between the listing and the reading, or belongs to somebody else
+            continue
+        if anon in text:
+            return Memory(_kib(text, anon), _kib(text, swap))
+    return None
 
 
 def _kib(text: str, name: str) -> int:

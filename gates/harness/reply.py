@@ -28,14 +28,20 @@ class ClientError(Exception):
 
 
 class Refused(ClientError):  # noqa: N818  named for the event, as it appears in the history
-    """An error status, or an error object inside a stream; `status` is 200 for the latter."""
+    """An error status, or an error object inside a stream; `status` is 200 for the latter.
+
+    `retry_after_s` is when the server wants to be asked again, if it says so in seconds.
+    """
 
     definite = True
 
-    def __init__(self, status: int, message: str, code: str | None) -> None:
+    def __init__(
+        self, status: int, message: str, code: str | None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(f"HTTP {status}: {message}")
         self.status = status
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 class Malformed(ClientError):  # noqa: N818

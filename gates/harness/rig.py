@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,8 @@ from gates.errors import GivenUp, ServerDied
 from gates.harness.baseline import Baseline
 from gates.harness.client import Client, Message
 from gates.harness.history import Event, History
-from gates.harness.reply import NOTHING, BrokenOff, ClientError, CutShort, Gone, Reply
+from gates.harness.probe import Memory
+from gates.harness.reply import NOTHING, BrokenOff, ClientError, CutShort, Gone, Refused, Reply
 
 
 class Progress(Protocol):
@@ -33,6 +35,7 @@ class Progress(Protocol):
 
 LOST_IN_A_ROW = 3
 DIED, STUCK = "server_died", "server_stuck"  # remarks in the history: why a drive stopped
+FURTHER_ENDED = "further_server_ended"  # a remark: what a gate's own server left behind
 
 
 @dataclass(slots=True)
@@ -41,8 +44,9 @@ class Rig:
 
     `shards` are rigs of further servers with the same model, `control` that of one to compare with; `before`
     is what an interrupted drive of the same plan has recorded; `part` says which part of the items is asked,
-    and of how many.  One rig is for one thread: copies share all
-    but the count of lost requests.
+    and of how many.  `further` starts one more server of the same model, with these words on its command
+    line, and ends it; None where the run does not start our own engine.  One rig is for one thread: copies
+    share all but the count of lost requests.
     """
 
     client: Client
@@ -53,6 +57,8 @@ class Rig:
     context_tokens: int
     called: str = "the server under test"
     busy_elsewhere_s: Callable[[], float | None] = lambda: None  # processor time of everything but the server
+    memory: Callable[[], Memory | None] = lambda: None  # what the server's processes hold, where it shows
+    further: Callable[[Sequence[str]], AbstractContextManager[Rig]] | None = None
     stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
     before: Sequence[Event] = ()
     shards: tuple[Rig, ...] = ()
@@ -145,6 +151,8 @@ class Rig:
         cause = {"error": type(error).__name__, "message": str(error), "alive": alive}
         if isinstance(error, CutShort):
             cause["text"] = error.text
+        if isinstance(error, Refused):
+            cause |= {"status": error.status, "code": error.code, "retry_after_s": error.retry_after_s}
         # A stream that a dying server cut is not a definite failure of the claim: nobody can tell.
         end = self.history.fail if error.definite and alive else self.history.unknown
         end(op, what, client=client, **cause)

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gates.harness import crowd
 from gates.harness.history import Event, operations
 from gates.harness.power import hashed_order
 from gates.harness.reply import ClientError, CutShort, Gone, Refused, Reply
 from gates.harness.rig import Rig, reply_fields
-from gates.quality import answers, crowd, early, items, pool, probing
+from gates.quality import answers, early, items, pool, probing
 from gates.quality.answers import BUSY, Answer, Ask, Key
 from gates.quality.data import Store
 from gates.quality.execution import run_all

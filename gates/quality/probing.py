@@ -20,10 +20,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from gates.harness import crowd
 from gates.harness.history import notes
 from gates.harness.reply import Reply
 from gates.harness.rig import Rig
-from gates.quality import crowd
 from gates.quality.answers import Ask
 from gates.quality.asking import SEED
 from gates.quality.sending import send

@@ -14,8 +14,10 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -62,6 +64,18 @@ class Die(Exception):  # noqa: N818  an event on the wire
     """Close the connection and stop listening."""
 
 
+class Answered(Exception):  # noqa: N818  an event on the wire
+    """Answer with another status than 200, or with a body of one's own."""
+
+    def __init__(
+        self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.body = body
+        self.headers = headers or {}
+
+
 class Reader:
     """Reads the needle sentences of its prompt; caches by prefix.
 
@@ -101,7 +115,7 @@ class Reader:
 
     def _cached(self, prompt: list[str]) -> int:
         with self._lock:
-            common = max((_common(prompt, kept) for kept in self._kept), default=0)
+            common = max((common_tokens(prompt, kept) for kept in self._kept), default=0)
         return min(common, len(prompt) - 1) // 16 * 16
 
 
@@ -120,9 +134,22 @@ class Upstream:
             streamed = {"stream": True, "stream_options": {"include_usage": True}}
             asked = json.dumps({**body, **streamed}).encode()
             wire.request("POST", "/v1/chat/completions", asked, {"content-type": "application/json"})
-            yield from _parts(line for line in wire.getresponse() if line.startswith(b"data: "))
+            answer = wire.getresponse()
+            if answer.status != 200:
+                wait = answer.getheader("retry-after")
+                headers = {"retry-after": wait} if wait else {}
+                raise Answered(answer.status, json.loads(answer.read()), headers)
+            yield from _parts(line for line in answer if line.startswith(b"data: "))
         finally:
             wire.close()
+
+    def metrics(self) -> str:
+        """What the real server counts."""
+        wire = http.client.HTTPConnection(self._host, self._port, timeout=self._deadline_s)
+        wire.request("GET", "/metrics")
+        text = wire.getresponse().read().decode()
+        wire.close()
+        return text
 
 
 def _parts(lines: Iterator[bytes]) -> Iterator[Part]:
@@ -144,6 +171,23 @@ def _parts(lines: Iterator[bytes]) -> Iterator[Part]:
             if text or reasoning or choice.get("token_ids"):
                 yield Delta(reasoning or text, tuple(choice.get("token_ids") or ()), bool(reasoning))
     raise Cut
+
+
+def chat_body(content: bytes) -> Body:
+    """The chat request in these bytes; Answered with 400 when it is none."""
+    try:
+        body = json.loads(content, parse_constant=_refuse_constant)
+        roles = {message["role"] for message in body["messages"]}
+        good = roles <= {"system", "user", "assistant"} and body["max_tokens"] >= 0
+        if not good or isinstance(body["messages"], str) or not body.get("temperature", 0) >= 0:
+            raise ValueError("a member is out of range")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Answered(400, {"error": {"message": f"no chat request: {error!r:.80}"}}) from None
+    return body  # type: ignore[no-any-return]
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
 
 
 def tokens(text: str) -> list[str]:
@@ -195,7 +239,8 @@ def reply_text(body: Body) -> str:
     )
 
 
-def _common(one: list[str], other: list[str]) -> int:
+def common_tokens(one: list[str], other: list[str]) -> int:
+    """How many leading tokens are the same."""
     size = min(len(one), len(other))
     if one[:size] == other[:size]:
         return size
@@ -209,7 +254,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReaderServer
 
     def do_GET(self) -> None:
-        """Health and models; both say that all is well."""
+        """Health and models, which say that all is well, and the numbers of a backend that counts."""
+        if self.path == "/metrics" and (count := getattr(self.server.backend, "metrics", None)):
+            self._send(200, "text/plain", count().encode())
+            return
         models = {"object": "list", "data": [{"id": "reader", "context_length": 1 << 20}]}
         known: dict[str, Mapping[str, Any]] = {"/health": {"status": "ok"}, "/v1/models": models}
         self._json(
@@ -218,35 +266,45 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """One chat reply, streamed or whole."""
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.close_connection = True
         try:
-            if body.get("stream"):
-                self._stream(body)
-            else:
-                self._json(200, _whole(self.server.backend.answer(body)))
+            self._answer(self.rfile.read(int(self.headers["content-length"])))
+        except Answered as other:
+            with suppress(OSError):
+                self._send(other.status, "application/json", json.dumps(other.body).encode(), other.headers)
         except (Cut, BrokenPipeError, ConnectionResetError):
             return
         except Die:
             self.server.die()
 
+    def _answer(self, content: bytes) -> None:
+        body = self.server.read(content)
+        if body.get("stream"):
+            self._stream(body)
+        else:
+            self._json(200, _whole(self.server.backend.answer(body)))
+
     def log_message(self, format: str, *args: Any) -> None:
         """Stay silent."""
 
     def _json(self, status: int, content: Mapping[str, Any]) -> None:
-        data = json.dumps(content).encode()
+        self._send(status, "application/json", json.dumps(content).encode())
+
+    def _send(self, status: int, kind: str, data: bytes, more: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
+        for name, value in {"content-type": kind, "content-length": str(len(data)), **(more or {})}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 
     def _stream(self, body: Body) -> None:
+        parts = self.server.backend.answer(body)
+        first = next(parts)  # what is refused is refused before the head of an answer
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
         self.end_headers()
-        for part in self.server.backend.answer(body):
+        for part in chain([first], parts):
             for chunk in _chunks(part):
                 self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
         self.wfile.write(b"data: [DONE]\n\n")
@@ -280,6 +338,7 @@ class ReaderServer(ThreadingHTTPServer):
     """Serves a backend on a free local port (or a given one); a context manager that also ends its thread."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, backend: Backend, *, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -297,6 +356,10 @@ class ReaderServer(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         self.server_close()
+
+    def read(self, content: bytes) -> Body:
+        """The request in these bytes; Answered with 400 when it is none."""
+        return chat_body(content)
 
     def wait(self) -> None:
         """Until the server ends, which it does not by itself."""

@@ -19,10 +19,10 @@ from rich.console import Console
 
 from gates import profile, registry, run
 from gates.errors import ExitCode, UsageError
-from gates.harness import history, record, room
+from gates.harness import crowd, history, record, room
 from gates.harness.verdict import Verdict
 from gates.profile import Profile, Settings, checked
-from gates.quality import crowd, items, pool, probing
+from gates.quality import items, pool, probing
 from gates.quality.answers import Ask
 from gates.quality.data import Store
 from gates.quality.items import ItemRecord

@@ -1,0 +1,257 @@
+"""Judges a capacity history: what was live at once, exact and warm, and what happened at the ceiling.
+
+Pure: the same events and settings give the same judgement, also years later.
+A conversation counts as live when its next turn came from the cache, by its count and by its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gates.capacity.drive import FILLED, SETTLED
+from gates.harness import ceiling, counts
+from gates.harness.baseline import Baseline
+from gates.harness.history import Event, Operation, notes, operations
+from gates.harness.rig import FURTHER_ENDED
+from gates.harness.stats import Interval, wilson
+from gates.harness.verdict import Finding, Judgement, Measure, Table, measured
+from gates.needle.grade import Grade, grade_codes
+from gates.profile import Settings
+
+PAGE_TOKENS = 128  # a server may cut a kept prefix back to a page border
+STARTS = ("deep", "filler")  # first turns
+TURNS = ("together", "in_storm", "warm", "filler_again")  # later ones, in the order of what they prove
+DEEP_TURNS = ("deep", "together", "in_storm", "warm")
+AFTER_STORM_S = 10.0
+COLUMNS = (
+    "cell", "what", "attempt", "planned_tokens", "prompt_tokens", "cached_tokens", "completion_tokens",
+    "first_token_s", "seconds", "finish_reason",
+)  # fmt: skip
+
+
+def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
+    """The measures of the capacity gate; a measure whose requests were not asked has no value."""
+    judge = _Judge(events, settings, baseline)
+    judge.live()
+    judge.warm()
+    judge.exact()
+    judge.ceiling()
+    return Judgement(tuple(judge.measures), (_table(judge.asked),), tuple(judge.findings))
+
+
+@dataclass(slots=True)
+class _Judge:
+    """What is known of one history, and the measures and findings so far."""
+
+    events: Sequence[Event]
+    settings: Settings
+    baseline: Baseline | None
+    measures: list[Measure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    asked: list[Operation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asked = operations(self.events)
+
+    def live(self) -> None:
+        """Tokens of all conversations whose next turn was warm after filling, over what wide rows allow."""
+        filled = list(notes(self.events, FILLED))
+        budget = filled[-1].get("budget_bytes") if filled else None
+        again = self._answered("filler_again")
+        first_warm = {str(one.get("cell")): one for one in reversed(self._answered("warm"))}
+        shown = [one for one in (*again, *first_warm.values()) if self._warm(one)]
+        tokens = sum(one.get("prompt_tokens") for one in shown)
+        wide = self.settings.number("wide_bytes_per_token")
+        note = f"{tokens} tokens in {len(shown)} conversations"
+        if budget:
+            note += f"; {budget / 2**20:.1f} MiB of wide rows hold {budget / wide:.0f}"
+        else:
+            note += "; the server does not tell its budget"
+        value = tokens * wide / budget if budget and shown else None
+        self.say("capacity.live_ratio", value, len(shown), note=note)
+        self._overlap()
+
+    def _overlap(self) -> None:
+        """How long both deep conversations decoded at the same time, of the shorter one's time."""
+        pair = [one for one in self._answered("together") if one.get("first_token_s")]
+        value = None
+        if len(pair) == 2:
+            spans = [_decoding(one) for one in pair]
+            both = min(end for _, end in spans) - max(begin for begin, _ in spans)
+            shorter = min(end - begin for begin, end in spans)
+            value = max(0.0, both) / shorter if shorter > 0 else None
+        self.say("capacity.concurrent_ratio", value, len(pair))
+
+    def warm(self) -> None:
+        """Every later turn comes from the cache and saves the time of its text."""
+        turns = [one for what in TURNS for one in self._answered(what)]
+        known = [(one, share) for one in turns if (share := self._share(one)) is not None]
+        self.say("capacity.cached_ratio", min((share for _, share in known), default=None), len(known))
+        for one, share in known:
+            if share < self.settings.number("min_cached_ratio"):
+                self._found(
+                    "capacity.cached_ratio", one, "the turn before from the cache", f"{share:.0%} of it"
+                )
+        timed = [
+            one for one in turns if one.invoke.what in ("warm", "filler_again") and one.get("first_token_s")
+        ]
+        quiet = [one for one in timed if self._quiet(one)]
+        ratios = [ratio for one in quiet if (ratio := self._time_left(one)) is not None]
+        enough = 2 * len(ratios) >= len(timed) > 0
+        note = "" if enough else "the host was busy with other work: ask again on a quiet host"
+        self.say("capacity.warm_ttft_ratio", max(ratios) if enough else None, len(ratios), note=note)
+
+    def exact(self) -> None:
+        """Deep conversations answer exactly: first, together, at the ceiling and afterwards."""
+        deep = [one for one in self.asked if one.invoke.what in DEEP_TURNS]
+        graded = [(one, _grade(one)) for one in _last_tries(deep)]
+        right = sum(grade is not None and grade.right for _, grade in graded)
+        interval = wilson(right, len(graded)) if graded else None
+        self.say(
+            "capacity.recall_ratio", right / len(graded) if graded else None, len(graded), interval=interval
+        )
+        for one, grade in graded:
+            if grade is None or not grade.right:
+                found = grade.found if grade else f"{one.get('error')}: {one.get('message')}"
+                self._found("capacity.recall_ratio", one, ", ".join(one.get("expected")), found)
+        starts = [one for what in STARTS for one in self._answered(what) if one.get("prompt_tokens")]
+        errors = [abs(one.get("prompt_tokens") / one.get("planned_tokens") - 1) for one in starts]
+        self.say("capacity.length_error_ratio", max(errors, default=None), len(errors))
+
+    def ceiling(self) -> None:
+        """At the ceiling a request is answered or cleanly refused, and no other one is ended for it."""
+        storm = [one for one in self.asked if one.invoke.what == ceiling.STORM]
+        faults = [(one, why) for one in storm if (why := ceiling.wrong(one))]
+        self.say("capacity.ceiling_fault_count", len(faults) if storm else None, len(storm))
+        for one, why in faults:
+            self._found(
+                "capacity.ceiling_fault_count", one, "an answer, or 503 with Retry-After and words", why
+            )
+        turned = sum(ceiling.refused(one) for one in self.asked)
+        note = f"{turned} requests were cleanly refused"  # a storm that met no ceiling says nothing about it
+        self.say("capacity.ceiling_count", turned or None, len(storm), note=note)
+        others = [one for one in self.asked if one.invoke.what != ceiling.STORM]
+        lost = [one for one in others if self._lost(one)]
+        self.say("capacity.unanswered_count", len(lost), len(others))
+        for one in lost:
+            found = f"{one.get('error', 'an empty answer')}: {one.get('message', '')}"
+            self._found("capacity.unanswered_count", one, "an answer", found)
+        answered = [one for one in self.asked if one.outcome == "ok"]
+        doubts = [(one, why) for one in answered if (why := counts.fault(one))]
+        self.say(
+            "capacity.usage_error_ratio", len(doubts) / len(answered) if answered else None, len(answered)
+        )
+        for one, why in doubts:
+            self._found("capacity.usage_error_ratio", one, "true token counts", why)
+        self._left()
+
+    def _left(self) -> None:
+        settled = [one.get("inflight") for one in notes(self.events, SETTLED)]
+        left = sum(len(one.get("left", ())) for one in notes(self.events, FURTHER_ENDED))
+        known = bool(settled) and settled[-1] is not None
+        note = "" if known else "the server does not count what is open"
+        self.say("capacity.leftover_count", settled[-1] + left if known else None, len(settled), note=note)
+
+    def _lost(self, one: Operation) -> bool:
+        """Whether a request beside the storm was left without an answer, or with an empty one."""
+        if one.outcome == "ok":
+            return not str(one.get("text") or "").strip()
+        if one.outcome == "info":
+            return one.end is not None and bool(one.get("alive"))
+        near = ceiling.during(one, ceiling.spans(self.events), after_s=AFTER_STORM_S)
+        return not (ceiling.refused(one) and (near or one.invoke.what == "filler"))
+
+    def _answered(self, what: str) -> list[Operation]:
+        return [one for one in self.asked if one.invoke.what == what and one.outcome == "ok"]
+
+    def _before(self, one: Operation) -> Operation | None:
+        """The answered turn before this one of the same conversation."""
+        earlier = [
+            other
+            for other in self.asked
+            if other.outcome == "ok"
+            and other.get("cell") == one.get("cell")
+            and other.invoke.op < one.invoke.op
+        ]
+        return earlier[-1] if earlier else None
+
+    def _share(self, one: Operation) -> float | None:
+        """The share of the turn before that came from the cache, a page forgiven; None if not known."""
+        before, cached = self._before(one), one.get("cached_tokens")
+        if before is None or cached is None or not before.get("prompt_tokens"):
+            return None
+        return min(1.0, (cached + PAGE_TOKENS) / before.get("prompt_tokens")) if cached else 0.0
+
+    def _time_left(self, one: Operation) -> float | None:
+        """The first-token time over that of the conversation's first turn, which was cold."""
+        first = next(
+            (
+                other.get("first_token_s")
+                for other in self.asked
+                if other.invoke.what in STARTS
+                and other.get("cell") == one.get("cell")
+                and other.outcome == "ok"
+            ),
+            None,
+        )
+        return one.get("first_token_s") / first if first else None
+
+    def _warm(self, one: Operation) -> bool:
+        share, ratio = self._share(one), self._time_left(one)
+        return (
+            share is not None
+            and share >= self.settings.number("min_cached_ratio")
+            and (ratio is None or ratio <= self.settings.number("max_warm_ttft_ratio"))
+        )
+
+    def _quiet(self, one: Operation) -> bool:
+        busy = one.get("host_busy_ratio")
+        return busy is None or bool(busy <= self.settings.number("quiet_host_ratio"))
+
+    def say(
+        self,
+        measure_id: str,
+        value: float | None,
+        n: int,
+        *,
+        interval: Interval | None = None,
+        note: str = "",
+    ) -> None:
+        """Add a measure."""
+        before = self.baseline.measures.get(measure_id) if self.baseline else None
+        self.measures.append(
+            measured(self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note)
+        )
+
+    def _found(self, measure_id: str, one: Operation, expected: str, found: str) -> None:
+        where = f"{one.invoke.what} {one.get('cell', '')}, {one.invoke.t_s:.1f} s after the start"
+        self.findings.append(Finding(measure_id, where, expected, found, str(one.get("text") or "")))
+
+
+def _decoding(one: Operation) -> tuple[float, float]:
+    """From its first token to its end, in seconds of the history."""
+    asked = one.invoke.t_s
+    return asked + one.get("first_token_s"), asked + one.get("seconds")
+
+
+def _last_tries(asked: Sequence[Operation]) -> list[Operation]:
+    """Of each question the last time it was asked: a full server is asked again."""
+    last = {(one.invoke.what, one.get("cell"), one.get("key")): one for one in asked}
+    return list(last.values())
+
+
+def _grade(one: Operation) -> Grade | None:
+    if one.outcome != "ok":
+        return None
+    return grade_codes(str(one.get("text") or ""), one.get("expected", []), [])
+
+
+def _table(asked: Sequence[Operation]) -> Table:
+    """One row a turn, the storm left out."""
+    rows = tuple(
+        (*(one.invoke.what if column == "what" else one.get(column) for column in COLUMNS), one.get("text"))
+        for one in asked
+        if one.invoke.what in (*STARTS, *TURNS)
+    )
+    return Table("conversations", (*COLUMNS, "text"), rows, title="Conversations that were live at once")

@@ -1,0 +1,60 @@
+"""The engine with the embedded model passes a small churn, and is caught with a fault seeded into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gates.harness import probe
+from gates.harness.verdict import Judgement
+from gates.profile import Value
+from gates.tests.churn.driving import judged_at, settings
+from gates.tests.live_engine import small_engine
+from gates.tests.needle.driving import broken
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+SIZE: Mapping[str, Value] = {
+    "minutes": 0.5,
+    "pinned_tokens": 1500,
+    "clients": 4,
+    "storm_requests": 24,
+    "storm_tokens": 32768,
+    "deadline_s": 60,
+    "max_warm_ttft_ratio": 10.0,  # a text this short costs little more cold, and the host has other work
+    "max_memory_slope_bytes": 2**40,  # half a minute is all warm-up
+    "max_memory_growth_ratio": 10.0,
+}
+# Faults of engine/tests/seeded.py, and the claims of which each must break at least one.
+CAUGHT = {
+    "evicts_pinned_first": {"churn.cached_ratio", "churn.pinned_evicted_count"},
+    "serves_other_tenants": {"churn.tenant_leak_count"},
+    "waits_for_ever_on_a_full_budget": {"churn.unanswered_count", "churn.ceiling_fault_count"},
+    "swaps_rows_of_a_step": {"churn.crosstalk_count", "churn.client_ratio", "churn.recall_ratio"},
+    "compares_only_the_first_page": {"churn.crosstalk_count", "churn.client_ratio", "churn.recall_ratio"},
+}
+
+
+def against(folder: Path, fault: str = "", **changes: Value) -> Judgement:
+    """What a small churn says of it."""
+    with small_engine(folder, "--cache-mib", "6", fault=fault) as server:
+        assert server.pid is not None
+        memory = partial(probe.memory, server.pid)
+        return judged_at(server.base_url, folder, settings({**SIZE, **changes}), memory=memory)
+
+
+def test_the_engine_itself_passes(tmp_path: Path) -> None:
+    assert set() == broken(against(tmp_path))
+
+
+@pytest.mark.parametrize("fault", [name for name in CAUGHT if name != "waits_for_ever_on_a_full_budget"])
+def test_a_fault_in_the_engine_is_caught(fault: str, tmp_path: Path) -> None:
+    assert set() != CAUGHT[fault] & broken(against(tmp_path, fault))
+
+
+def test_an_engine_that_waits_for_ever_is_caught_in_bounded_time(tmp_path: Path) -> None:
+    fault = "waits_for_ever_on_a_full_budget"
+
+    assert set() != CAUGHT[fault] & broken(against(tmp_path, fault, deadline_s=15))
