@@ -6,6 +6,7 @@ how a prompt was cut into slices, or on the number of threads, if `exactness` sa
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,6 +99,14 @@ class Runner:
         self._pool = new_pool(self._shapes, cache_bytes)
         self.exactness: Exactness = check_rows(self.spec)
         self.fingerprint = _fingerprint(opened, self.spec, repr((numerics or Numerics(), storage)))
+
+    def beside(self, *, cache_bytes: int, threads: Threads | None = None) -> Runner:
+        """The same weights with a cache of its own, and with other threads if they are given."""
+        twin = copy.copy(self)
+        twin._pool = new_pool(self._shapes, cache_bytes)
+        twin._threads = threads or self._threads
+        twin._pace = Pace(twin._threads)
+        return twin
 
     @property
     def ledger(self) -> Ledger:

@@ -64,6 +64,7 @@ class Drive:
     control: Server | None = None
     part: tuple[int, int] = (1, 1)
     further: Callable[[Sequence[str]], AbstractContextManager[Server]] | None = None
+    own: bool = True  # the server is the engine of this checkout
 
 
 def seed_of(run_seed: int, gate: str) -> int:
@@ -100,6 +101,11 @@ def drive_gate(drive: Drive, spec: GateSpec, progress: Progress) -> None:
 
 
 def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], progress: Progress) -> None:
+    if gate.spec.white_box and not drive.own:
+        raise CheckError(
+            f"gate '{gate.spec.name}' judges the engine of this checkout and this run another server:"
+            " name the gates that apply with --only"
+        )
     settings = drive.profile.table(gate.spec.name)
     plan = gate.plan(settings, seed=seed_of(drive.seed, gate.spec.name))
     record.note(room.PLANNED, cells=plan.cells, **_memory(drive.server))

@@ -63,6 +63,7 @@ class GateSpec:
 
     One `by_item` asks questions that have nothing to do with each other: it goes on from its own record after
     an interruption, where others are driven again, and it can be asked in parts.
+    One that is a `white_box` judges the engine of this checkout, not what answers at the server's address.
     """
 
     name: str
@@ -73,6 +74,7 @@ class GateSpec:
     keys: tuple[Key, ...] = ()
     faults: tuple[str, ...] = ()
     by_item: bool = False
+    white_box: bool = False
 
     def all_keys(self) -> tuple[Key, ...]:
         """Every key that this gate's table must have: own keys, one limit a measure, the time budget."""
@@ -432,7 +434,76 @@ CAPACITY = GateSpec(
     ),
 )
 
-GATES: tuple[GateSpec, ...] = (NEEDLE, QUALITY, CHURN, CAPACITY)
+EQUIVALENCE = GateSpec(
+    name="equivalence",
+    title="Equivalence: the same bits however they are computed and kept",
+    room="gates.equivalence",
+    cost="cheap",
+    measures=(
+        MeasureSpec(
+            "equivalence.codes_differing_count", "Rows have the codes and scales of their definition", "lower"
+        ),
+        MeasureSpec(
+            "equivalence.storage_differing_count", "Packed and wide rows give the same bits", "lower"
+        ),
+        MeasureSpec("equivalence.cuts_differing_count", "A prompt may be cut anywhere", "lower"),
+        MeasureSpec("equivalence.company_differing_count", "A row keeps its bits in any company", "lower"),
+        MeasureSpec(
+            "equivalence.prefix_differing_count", "Warm and forked prompts are as fresh", "lower", arm="warm"
+        ),
+        MeasureSpec(
+            "equivalence.restore_differing_count",
+            "Evicted, stored and restored states are as kept ones",
+            "lower",
+            arm="warm",
+        ),
+        MeasureSpec(
+            "equivalence.capture_differing_count", "Captured and eager steps give the same bits", "lower"
+        ),
+        MeasureSpec(
+            "equivalence.twin_error_ratio", "Kernels keep the tolerance of their format", "lower", "critical"
+        ),
+        MeasureSpec("equivalence.crashed_count", "No run of a pair breaks", "lower"),
+        MeasureSpec(
+            "equivalence.inapplicable_count",
+            "Cases that this machine cannot run",
+            "lower",
+            "minor",
+            notice=True,
+        ),
+    ),
+    keys=(
+        Key("edges_tokens", "counts"),  # of chunks, pages, ratios, windows and choices; each with +-1
+        Key("few_edges_tokens", "counts"),  # those that the longer pairs take
+        Key("prompt_tokens", "count"),
+        Key("first_chunks_tokens", "counts"),
+        Key("batch_rows", "counts"),
+        Key("random_cuts", "count"),
+        Key("twin_shapes", "texts"),
+    ),
+    faults=(
+        "forgets_the_overlap_on_a_hit",
+        "window_layers_start_empty",
+        "copies_half_a_page",
+        "reused_pages_keep_old_rows",
+        "evicts_under_a_prefill",
+        "keeps_a_page_before_it_is_full",
+        "compares_only_the_first_page",
+        "swaps_rows_of_a_step",
+        "later_chunks_lose_rows",
+        "window_edge_forgets_the_block_before",
+        "crashes_on_a_large_first_chunk",
+        "forgets_a_rounding",
+        "doubles_scales_of_exact_powers",
+        "loses_minus_zero",
+        "rounds_a_lone_row_otherwise",
+        "ignores_the_layout_of_a_file",
+        "trusts_torn_files",
+    ),
+    white_box=True,
+)
+
+GATES: tuple[GateSpec, ...] = (EQUIVALENCE, NEEDLE, QUALITY, CHURN, CAPACITY)
 
 # What no gate of this suite looks at yet; it stands in every verdict, so that nobody reads more into a pass.
 UNCOVERED: tuple[str, ...] = (

@@ -213,6 +213,7 @@ def _drive_all(job: Job, board: Board, found: dict[str, Any], interrupts: Interr
             control=servers.control,
             part=(found["part"][0], found["part"][1]),
             further=partial(further, job.target, job.profile, job.folder) if job.target.own else None,
+            own=job.target.own,
         )
         try:
             with interrupts.insistent():

@@ -1,0 +1,86 @@
+"""Every seeded fault turns the equivalence gate red, by the claim that it breaks; without one it is green."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.tests.seeded import FAULTS
+from engine.tests.small import SMALL as SHAPE
+from fixtures.tiny.random_model import build_random
+from gates import registry
+from gates.tests.equivalence.driving import Wanted, broken, cases_of, judged, recorded
+
+# Of each fault the claims that it must break, and the cases in which a short test sees it.
+CAUGHT: dict[str, tuple[set[str], Wanted]] = {
+    "forgets_the_overlap_on_a_hit": ({"prefix"}, {"fork": ["20"]}),
+    "window_layers_start_empty": ({"prefix"}, {"fork": ["20"]}),
+    "copies_half_a_page": ({"prefix"}, {"fork": ["16-1"]}),
+    "reused_pages_keep_old_rows": ({"restore"}, {"recycled": ["decoded rows"]}),
+    "evicts_under_a_prefill": ({"restore"}, {"under_prefill": []}),
+    "keeps_a_page_before_it_is_full": ({"prefix"}, {"cancelled": ["24"]}),
+    "compares_only_the_first_page": ({"prefix"}, {"alike": []}),
+    "swaps_rows_of_a_step": ({"company"}, {"together": ["3 rows"]}),
+    "later_chunks_lose_rows": ({"cuts"}, {"cut": ["4+1"]}),
+    "window_edge_forgets_the_block_before": ({"cuts"}, {"cut": ["8+1"]}),
+    "crashes_on_a_large_first_chunk": ({"crashed"}, {"first_chunk": ["65"]}),
+    "forgets_a_rounding": ({"storage"}, {"storage": ["16"]}),
+    "doubles_scales_of_exact_powers": ({"codes"}, {"kv_codes": ["grid_ends"]}),
+    "loses_minus_zero": ({"codes"}, {"index_codes": ["zeros"]}),
+    "rounds_a_lone_row_otherwise": ({"company"}, {"decode_rows": ["2 rows"]}),
+    "ignores_the_layout_of_a_file": ({"restore"}, {"other_layout": ["other rounding"]}),
+    "trusts_torn_files": ({"restore"}, {"torn": ["zeroed"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model with every mechanism and small edges."""
+    return build_random(tmp_path_factory.mktemp("model") / "small.gguf", seed=5, spec=SHAPE)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Files that cannot be used are part of the game."""
+    loggers = [logging.getLogger(name) for name in ("engine.cache", "engine.loop")]
+    for logger in loggers:
+        logger.disabled = True
+    yield
+    for logger in loggers:
+        logger.disabled = False
+
+
+def claims(names: set[str]) -> set[str]:
+    """Ids of claims by their short names."""
+    return {
+        f"equivalence.{name}_count" if name == "crashed" else f"equivalence.{name}_differing_count"
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_a_seeded_fault_breaks_its_claim(fault: str, model: Path, tmp_path: Path) -> None:
+    names, wanted = CAUGHT[fault]
+    with FAULTS[fault].mutant.alive():
+        events = recorded(model, cases_of(wanted), tmp_path)
+
+    assert claims(names) <= broken(judged(events))
+
+
+def test_without_a_fault_the_same_cases_break_nothing(model: Path, tmp_path: Path) -> None:
+    together: dict[str, list[str]] = {}
+    for _, wanted in CAUGHT.values():
+        for pair, names in wanted.items():
+            together.setdefault(pair, []).extend(names)
+    events = recorded(model, cases_of(together), tmp_path)
+
+    assert set() == broken(judged(events))
+    assert [] == [event for event in events if event.kind == "ok" and not event.get("equal")]
+
+
+def test_every_fault_that_the_registry_names_is_tried_here() -> None:
+    assert set(CAUGHT) == set(registry.find("equivalence").faults)
+    assert set(CAUGHT) <= set(FAULTS)
