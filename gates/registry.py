@@ -458,7 +458,9 @@ EQUIVALENCE = GateSpec(
             arm="warm",
         ),
         MeasureSpec(
-            "equivalence.capture_differing_count", "Captured and eager steps give the same bits", "lower"
+            "equivalence.device_differing_count",
+            "Device steps agree, captured or eager, wide or not",
+            "lower",
         ),
         MeasureSpec(
             "equivalence.twin_error_ratio", "Kernels keep the tolerance of their format", "lower", "critical"

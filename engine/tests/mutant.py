@@ -57,11 +57,12 @@ class Change:
         names = sys.modules[plain.__module__].__dict__
         found: dict[str, Any] = {}
         exec(code, names, found)
-        setattr(owner, self.function, found[self.function])
+        mutant = found[self.function]
+        _put(owner, self.function, whole, mutant)
         try:
             yield
         finally:
-            setattr(owner, self.function, whole)
+            _put(owner, self.function, mutant, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +79,11 @@ class Mutant:
             for change in self.changes:
                 stack.enter_context(change.made())
             yield
+
+
+def _put(owner: Any, name: str, old: Any, new: Any) -> None:
+    """Set it at its owner, and wherever a module has imported it by name."""
+    setattr(owner, name, new)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is old:
+            setattr(module, name, new)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.cache import shelf, stored
 from engine.scheduler.records import common_prefix
 from engine.tests import seeded
 from engine.tests.mutant import Change, Mutant
@@ -66,6 +67,16 @@ def test_two_changes_of_one_function_hold_together() -> None:
 
     assert [9, 7] == found
     assert 5 == common_prefix(same, same)
+
+
+def test_a_function_is_changed_wherever_it_was_imported_by_name_and_nowhere_afterwards() -> None:
+    change = Change("engine.cache.stored", "read_arrays", "header.digest", "header.digest and False")
+    before = shelf.read_arrays
+    with Mutant("read", (change,)).alive():
+        during = shelf.read_arrays
+
+    assert before is shelf.read_arrays is stored.read_arrays
+    assert before is not during
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from gates.profile import Settings
 
-Family = Literal["codes", "storage", "cuts", "company", "prefix", "restore", "capture"]
-FAMILIES: tuple[Family, ...] = ("codes", "storage", "cuts", "company", "prefix", "restore", "capture")
+Family = Literal["codes", "storage", "cuts", "company", "prefix", "restore", "device"]
+FAMILIES: tuple[Family, ...] = ("codes", "storage", "cuts", "company", "prefix", "restore", "device")
 OFFSETS = (-1, 0, 1)  # an edge is tried before it, at it and behind it
 
 
@@ -320,9 +320,17 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "captured",
         "A decode step captured and eager",
-        "capture",
+        "device",
         "A captured step replays the very launches of an eager one.",
         _named("replay"),
+    ),
+    Pair(
+        "device_rows",
+        "Rows of a device step one by one and several at once",
+        "device",
+        "The phase picks the kernels of a step, never its width; a verify step must give the bits of plain"
+        " ones.",
+        lambda _: {f"{rows} rows": {"rows": rows} for rows in (2, 4, 5, 8, 16, 32)},
     ),
 )
 

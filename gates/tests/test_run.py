@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gates import planning, run
+from gates import planning, registry, run
 from gates.errors import ExitCode
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.profile import Profile, checked
 from gates.run import Request
 from gates.target import Target
-from gates.tests.conftest import echo_tables, fake_command
+from gates.tests.conftest import ECHO, echo_tables, fake_command
 from gates.tests.runs import do, quiet, running, verdict_of
 
 
@@ -171,3 +172,13 @@ def test_plan_and_verdict_count_the_same_claims(
     judged = [measure for gate in verdict_of(folder)["gates"] for measure in gate["measures"]]
 
     assert {claim["id"] for claim in claims} == {measure["id"] for measure in judged}
+
+
+def test_a_white_box_gate_knows_nothing_of_another_server(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "GATES", (replace(ECHO, white_box=True),))
+    code, folder, _ = do(echo_profile, model_file)
+
+    assert ExitCode.UNKNOWN == code
+    assert "judges the engine of this checkout and this run another" in verdict_of(folder)["reasons"][0]
