@@ -71,11 +71,11 @@ def test_two_changes_of_one_function_hold_together() -> None:
 
 def test_a_function_is_changed_wherever_it_was_imported_by_name_and_nowhere_afterwards() -> None:
     change = Change("engine.cache.stored", "read_arrays", "header.digest", "header.digest and False")
-    before = shelf.read_arrays
+    before = vars(shelf)["read_arrays"]
     with Mutant("read", (change,)).alive():
-        during = shelf.read_arrays
+        during = vars(shelf)["read_arrays"]
 
-    assert before is shelf.read_arrays is stored.read_arrays
+    assert before is vars(shelf)["read_arrays"] is stored.read_arrays
     assert before is not during
 
 
