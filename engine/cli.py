@@ -298,13 +298,16 @@ def _show(
     report: dict[str, Any], options: argparse.Namespace, describe: Callable[[dict[str, Any]], str] | None
 ) -> None:
     """Write the report where it was asked for, and print it as JSON or in words."""
-    text = json.dumps(report, indent=1)
-    if options.out:
-        options.out.write_text(text + "\n")
+    _write(report, options)
     if options.json:
-        print(text)
+        print(json.dumps(report, indent=1))
     elif describe:
         print(describe(report))
+
+
+def _write(report: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def _measure_card(options: argparse.Namespace) -> dict[str, Any]:
@@ -319,7 +322,7 @@ def _measure_card(options: argparse.Namespace) -> dict[str, Any]:
         prefill=_numbers(options.prefill, "--prefill", MAX_TOKENS),
         steps=options.decode,
     )
-    return measure(plan, _say)
+    return measure(plan, _say, lambda report: _write(report, options))
 
 
 def _time_load(options: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -80,8 +80,11 @@ class Loaded:
     say: Callable[[str], None]
 
 
-def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report of a plan on the current device; `say` gets a line for each thing done.
+def measure(
+    plan: Plan, say: Callable[[str], None], keep: Callable[[dict[str, Any]], None] = lambda _: None
+) -> dict[str, Any]:
+    """The report of a plan on the current device; `say` gets a line for each thing done, and `keep` the
+    report after each of its parts, so that a run that is cut short leaves what it found.
 
     SettingError for a plan that cannot be measured, ModelFileError for a shape that the kernels do not take,
     EngineError where there is no accelerator.
@@ -89,7 +92,9 @@ def measure(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     spec = _spec(plan)
     device = accelerator()
     with torch.inference_mode():
-        return _measure(plan, spec, device, say)
+        for report in _parts(plan, spec, device, say):
+            keep(report)
+        return report
 
 
 def _spec(plan: Plan) -> ModelSpec:
@@ -104,7 +109,10 @@ def _spec(plan: Plan) -> ModelSpec:
     return spec
 
 
-def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
+def _parts(
+    plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """The report, again and again, with one part more each time."""
     made = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "card": torch.cuda.get_device_name()}
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     report: dict[str, Any] = {**made, **versions, "model": plan.model, "layers": spec.n_layer}
@@ -124,18 +132,26 @@ def _measure(plan: Plan, spec: ModelSpec, device: torch.device, say: Callable[[s
     cache = filled(DeviceCache.empty(spec, device, slots=plan.slots, pages=pages, most=most), spec)
     model = Loaded(weights, cache, products, say)
     report["decode"] = [_decode(model, depth, 1, plan.steps) for depth in plan.depths]
+    yield report
     report["products"] = {str(rows): table(weights, products, rows) for rows in (1, 16)}
     say(
         "products " + ", ".join(f"{row['product']} {row['share_of_read']}" for row in report["products"]["1"])
     )
+    yield report
     report["storage"] = _storages(model, min(max(plan.depths), STORAGE_DEPTH), plan.steps)
     report["sampling"] = _sampling(weights)
+    yield report
     report["rows"] = [_decode(model, ROWS_DEPTH, rows, plan.steps) for rows in plan.rows]
+    yield report
     report["costs"], report["costs_same_token"] = _costs(model, plan)
-    report["prefill"] = [_prefill(model, tokens) for tokens in plan.prefill]
+    report["prefill"] = []
+    for tokens in plan.prefill:
+        yield report
+        report["prefill"].append(_prefill(model, tokens))
+    yield report
     del cache, model
     report["capacity"] = capacity(spec, device, say)
-    return report
+    yield report
 
 
 BUDGET = 119 * 2**30  # what a 128 GB box leaves to model and cache

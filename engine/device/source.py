@@ -1,9 +1,9 @@
 """Raw tensors of a model file on a device: threads read pieces into pinned memory, and while some are read
 others are copied to the device.
 
-`pread` and not the mapped file: a first touch of a mapped page is a fault each 4 to 64 KiB under one lock of
-the process, while a read copies whole pieces without either (docs/decisions has the figures).  Copies go to
-the stream that the weights are repacked on, so their order alone keeps both right.
+`pread` and not the mapped file: neither is what loading waits for, and a file that is cut while it is read is
+an error of one read, where a mapping ends the process (docs/decisions has the figures).  Copies go to the
+stream that the weights are repacked on, so their order alone keeps both right.
 """
 
 from __future__ import annotations

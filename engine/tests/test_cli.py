@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from engine.cli import main
+from engine.errors import EngineError
 
 CARD = ("bench", "--synthetic", "v4-flash")
 
@@ -34,6 +36,21 @@ def test_bench_measures_every_depth(small_path: Path, capsys: pytest.CaptureFixt
     assert 0 == code
     assert [(8, 2), (20, 2)] == [(row["depth"], row["decode_tokens"]) for row in report["depths"]]
     assert all(row["prefill_tok_s"] > 0 and row["decode_tok_s"] > 0 for row in report["depths"])
+
+
+def test_a_bench_that_is_cut_short_leaves_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_plan: object, _say: object, keep: Callable[[dict[str, object]], None]) -> None:
+        keep({"decode": [1]})
+        keep({"decode": [1], "rows": [2]})
+        raise EngineError("the card went away")
+
+    monkeypatch.setattr("engine.device.bench.measure", cut)
+    out = tmp_path / "report.json"
+
+    assert 1 == main([*CARD, "--out", str(out)])
+    assert {"decode": [1], "rows": [2]} == json.loads(out.read_text())
 
 
 def test_inspect_answers_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
