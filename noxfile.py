@@ -73,7 +73,7 @@ def clients(session: nox.Session) -> None:
     install(session, *group("clients"))
     agents = ROOT / "engine" / "tests" / "agents"
     tools = Path(session.cache_dir).parent / "workshop" / "bin"
-    folder = Path(session.create_tmp()) / "npm"
+    folder = Path(session.create_tmp()).resolve() / "npm"  # programs run in other folders
     folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(agents / name, folder)
