@@ -45,4 +45,4 @@ def test_the_programs_to_copy_run(block: str, capsys: pytest.CaptureFixture[str]
     with live_server(Script("Hm.</think>Hello back.")) as live:
         exec(compile(block.replace("http://127.0.0.1:8000", live.base_url), "serving.md", "exec"), {})
 
-    assert "Hello back." == capsys.readouterr().out.removeprefix("Hm.")
+    assert "Hello back.\n" == capsys.readouterr().out.removeprefix("Hm.")
