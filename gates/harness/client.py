@@ -20,7 +20,7 @@ from gates.harness.dialect import (
     raise_for_status,
     whole_reply,
 )
-from gates.harness.reply import NOTHING, DeadlinePassed, Gone, Malformed, Model, Reply
+from gates.harness.reply import NOTHING, ClientError, DeadlinePassed, Gone, Malformed, Model, Reply
 from gates.harness.sse import EventParser
 
 Message = Mapping[str, Any]
@@ -85,7 +85,7 @@ class Client:
             status, _ = self._get("/health", within_s=timeout_s)
             if status in NO_SUCH_PATH:
                 status, _ = self._get("/v1/models", within_s=timeout_s)
-        except (httpx2.HTTPError, DeadlinePassed):
+        except (httpx2.HTTPError, ClientError):
             return None
         return status
 
@@ -93,7 +93,7 @@ class Client:
         """Whether a connection can be made at all; a server that hangs still listens."""
         try:
             self._get("/health", within_s=5.0)
-        except (httpx2.ReadTimeout, httpx2.WriteTimeout, DeadlinePassed):
+        except (httpx2.ReadTimeout, httpx2.WriteTimeout, ClientError):
             return True
         except httpx2.HTTPError:
             return False
