@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -27,6 +28,7 @@ def power_of(n: int, drop: float, *, noise: float, alpha: float = ALPHA) -> floa
     return _power(n, drop, noise, _Criticals(alpha))
 
 
+@lru_cache(maxsize=1024)  # a simulation asks the same for thousands of releases
 def detectable_drop(n: int, *, noise: float, alpha: float = ALPHA, power: float = POWER) -> float:
     """The smallest true drop that n pairs would show with this power; 1 where no drop would be seen."""
     criticals = _Criticals(alpha)
