@@ -12,6 +12,7 @@ import triton.language as tl
 # Operands of BF16 products.  The interpreter multiplies no BF16; the same values in float32 give it the same
 # sums.
 OPERAND = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+_E4M3_BIAS = tl.constexpr(2.0**120)  # between the exponents of E4M3 and float32
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
@@ -66,10 +67,16 @@ def e4m3_encode(x):
 
 
 @triton.jit
+def with_sign(size, sign):
+    """`size`, not negative, with the lowest bit of int32 `sign`; where Triton 3.6 negates, no zero is
+    negative."""
+    return (size.to(tl.int32, bitcast=True) | (sign << 31)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def e4m3_decode(code):
     """Value, float32, of int32 codes."""
-    size = ((code & 0x7F) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2^120
-    return tl.where((code & 0x80) != 0, -size, size)
+    return with_sign(((code & 0x7F) << 20).to(tl.float32, bitcast=True) * _E4M3_BIAS, code >> 7)
 
 
 @triton.jit

@@ -20,6 +20,7 @@ from engine.kernels.triton.numbers import (
     fp4_exponent,
     narrow,
     power,
+    with_sign,
 )
 
 
@@ -54,6 +55,11 @@ def load_kv(line, live, nope: tl.constexpr, width: tl.constexpr, count: tl.const
         halves = tl.multiple_of(line.to(tl.pointer_type(tl.bfloat16)), [16])[:, None]
         pairs = tl.load(halves + tl.arange(0, 2 * width)[None, :], mask=shown, other=0.0)
         _, values = tl.split(tl.reshape(pairs, (count, width, 2)))
+        # Triton orders the inner sum of a product by the narrowest load behind it.  Packed rows are read in
+        # bytes, so a byte of a wide row is too: one of those that are zero.
+        byte = tl.load(line.to(tl.pointer_type(tl.uint8)), mask=live, other=0).to(tl.int16)
+        bits = values.to(tl.int16, bitcast=True) | byte[:, None]
+        values = bits.to(tl.bfloat16, bitcast=True)
     else:
         blocks: tl.constexpr = width // 64
         codes = tl.load(line[:, None] + column, mask=shown & (column < nope), other=0).to(tl.int32)
@@ -91,7 +97,7 @@ def store_index(row, spread, to, width: tl.constexpr):
     if to.dtype.element_ty == tl.float32:
         size = fp4_double(code & 7).to(tl.float32) * (power(exponent) * 0.5)[:, None]
         to += block[:, None] * 32 + tl.arange(0, 32)[None, :]
-        tl.store(to, tl.where((code & 8) != 0, -size, size))  # a zero keeps its sign
+        tl.store(to, with_sign(size, code >> 3))
     else:
         pairs = tl.reshape(code, (width // 2, 2)) << (tl.arange(0, 2)[None, :] * 4)
         tl.store(to + tl.arange(0, width // 2), tl.sum(pairs, 1).to(tl.uint8))
