@@ -32,6 +32,9 @@ MALFORMED: Final = (
     "empty_body",
 )
 SHORT_CHARACTERS: Final = (300, 2400)  # of a short client's text
+PREAMBLE_CHARACTERS: Final = (
+    1200  # more than a page of 128 tokens, so that texts which begin alike meet in the cache
+)
 GROWTH_TOKENS: Final = 48  # a question and its answer in a deep conversation, in any template
 
 
@@ -90,10 +93,13 @@ class ChurnPlan:
         return self.deep.tokens + self.deep.tokens // 50 + GROWTH_TOKENS * (len(self.rounds) + 2)
 
     def session(self, client: int, number: int) -> Session:
-        """The session of this number of a client."""
-        name = f"churn/{self.seed}/client/{client}/{number}"
+        """The session of this number of a client; every second one begins like others of its kind."""
         return make_session(
-            name, tenant=client % max(1, self.tenants), tenants=self.tenants, twin=number % 8 == 3
+            f"churn/{self.seed}/client/{client}/{number}",
+            tenant=client % max(1, self.tenants),
+            tenants=self.tenants,
+            twin=number % 8 == 3,
+            preamble=prose(f"churn/{self.seed}/preamble", PREAMBLE_CHARACTERS) if number % 2 == 0 else "",
         )
 
 
@@ -130,19 +136,20 @@ def plan(settings: Settings, *, seed: int) -> ChurnPlan:
     )
 
 
-def make_session(name: str, *, tenant: int, tenants: int, twin: bool) -> Session:
-    """The session of a name: text, keys and codes are drawn from it."""
+def make_session(name: str, *, tenant: int, tenants: int, twin: bool, preamble: str = "") -> Session:
+    """The session of a name: text, keys and codes are drawn from it, and stand after the preamble."""
     draw = random_for(name)
     first, second = draw.sample(text.KEYS, 2)
     codes = (text.draw_code(draw), text.draw_code(draw))
     low, high = SHORT_CHARACTERS
-    hay = prose(f"{name}/hay", low + int(draw.random() ** 2 * (high - low)))  # most of them are short
+    own = prose(f"{name}/hay", low + int(draw.random() ** 2 * (high - low)))  # most of them are short
     needles = [
         (round(draw.random(), 4), text.statement(key, code))
         for key, code in zip((first, second), codes, strict=True)
     ]
     other = f"tenant-{(tenant + 1) % tenants}" if twin and tenants > 1 else None
-    message = text.user_message(text.document(hay, needles), text.question(first))
+    document = f"{preamble} {text.document(own, needles)}".strip()
+    message = text.user_message(document, text.question(first))
     return Session(name, message, (first, second), codes, f"tenant-{tenant}", other)
 
 

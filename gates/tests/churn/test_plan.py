@@ -63,6 +63,16 @@ def test_every_round_has_a_code_of_its_own_in_the_text() -> None:
     assert abs(1.25 * pieces(message) + 10 - deep.tokens) < 20
 
 
+def test_every_second_session_begins_like_others_and_no_twin_does() -> None:
+    sessions = [planned("ci").session(client, number) for client in range(3) for number in range(8)]
+    heads = [session.message[:1000] for session in sessions]
+    alike = [session for session in sessions if heads.count(session.message[:1000]) > 1]
+
+    assert len(sessions) == 2 * len(alike)
+    assert not [session for session in alike if session.twin_salt]
+    assert len(sessions) == len({session.message for session in sessions})
+
+
 def test_a_twin_asks_the_same_as_another_tenant() -> None:
     sessions = [planned("ci").session(client, number) for client in range(12) for number in range(8)]
     twins = [session for session in sessions if session.twin_salt]
