@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ from engine.tests.seeded import FAULTS
 from engine.tests.small import SMALL as SHAPE
 from fixtures.tiny.random_model import build_random
 from gates import registry
-from gates.tests.equivalence.driving import Wanted, broken, cases_of, judged, recorded
+from gates.equivalence.drive import COMMAND, drive
+from gates.equivalence.plan import plan
+from gates.equivalence.table import PAIRS
+from gates.harness import history, room
+from gates.harness.client import Client
+from gates.harness.history import History
+from gates.harness.rig import Rig
+from gates.tests.equivalence.driving import Wanted, broken, cases_of, judged, recorded, settings
+from gates.tests.needle.driving import Silent
 
 # Of each fault the claims that it must break, and the cases in which a short test sees it.
 CAUGHT: dict[str, tuple[set[str], Wanted]] = {
@@ -68,6 +77,41 @@ def test_a_seeded_fault_breaks_its_claim(fault: str, model: Path, tmp_path: Path
         events = recorded(model, cases_of(wanted), tmp_path)
 
     assert claims(names) <= broken(judged(events))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_a_seeded_fault_turns_the_whole_table_red(fault: str, model: Path, tmp_path: Path) -> None:
+    with FAULTS[fault].mutant.alive():
+        events = recorded(model, cases_of({pair.id: [] for pair in PAIRS}), tmp_path)
+
+    assert claims(CAUGHT[fault][0]) <= broken(judged(events))
+
+
+@pytest.mark.live
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("fault", "subject", "name"),
+    [
+        ("copies_half_a_page", "fork", "32"),
+        ("trusts_torn_files", "torn", "zeroed"),
+        ("crashes_on_a_large_first_chunk", "first_chunk", "600"),
+    ],
+)
+def test_the_embedded_model_in_a_process_with_a_fault_is_caught(
+    fault: str, subject: str, name: str, tmp_path: Path
+) -> None:
+    """As a run drives it, but for the process that has the fault."""
+    whole = plan(settings(), seed=7)
+    some = replace(whole, every=tuple(case for case in whole.every if case.id == f"{subject}/{name}"))
+    command = (COMMAND[0], "-m", "engine.tests.seeded", fault, *COMMAND[2:])
+    with History(tmp_path / "history.jsonl") as record, Client("http://127.0.0.1:9") as client:
+        record.note(room.PLANNED, cells=some.cells)
+        drive(some, Rig(client, record, Silent(), lambda: True, data=None, context_tokens=1), command)
+        record.note(room.FINISHED)
+
+    assert claims(CAUGHT[fault][0]) <= broken(judged(history.read(tmp_path / "history.jsonl")))
 
 
 def test_without_a_fault_the_same_cases_break_nothing(model: Path, tmp_path: Path) -> None:
