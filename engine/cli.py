@@ -145,6 +145,11 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="the same bench of another checkout and this, in turns",
     )
     parser.add_argument("--turns", type=int, default=1, metavar="N", help="A B B A so often; default: 1")
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="packed rows against wide, warm against cold, out of memory and back; depths: 32768,131072",
+    )
     card = parser.add_argument_group("on an accelerator, a synthetic model of full size")
     source = card.add_mutually_exclusive_group()
     source.add_argument("--synthetic", metavar="NAME", help="a published shape with random weights: v4-flash")
@@ -258,11 +263,21 @@ def _bench(options: argparse.Namespace) -> int:
     settings = _settings(options)
     path = model_path(settings)
     _check_out(options.out)
+    if options.memory:
+        return _bench_memory(path, settings, options)
     depths = _numbers(options.depths or "512,8192", "--depths", MAX_TOKENS)
     from engine.bench.service import describe, measure
 
     report = measure(path, settings, depths=depths, decode=options.decode)
     _show(report, options, describe)
+    return 0
+
+
+def _bench_memory(path: Path, settings: Settings, options: argparse.Namespace) -> int:
+    from engine.bench.memory import describe, measure
+
+    depths = _numbers(options.depths or "32768,131072", "--depths", MAX_TOKENS)
+    _show(measure(path, settings, depths=depths, decode=options.decode, say=_say), options, describe)
     return 0
 
 

@@ -60,7 +60,7 @@ def measure(path: Path, settings: Settings, *, depths: Sequence[int], decode: in
     service = load_service(path, settings)
     load_s = time.perf_counter() - began
     try:
-        _generate(service, _request(service, 16, 2), lambda _: None)  # first steps warm up memory and threads
+        generate(service, request(service, 16, 2), lambda _: None)  # first steps warm up memory and threads
         rows = [_measure_depth(service, depth, decode) for depth in depths]
     finally:
         service.engine.close()
@@ -113,12 +113,12 @@ def _print(service: Service, request: Request, parser: OutputParser, show: Calla
                 show("\n\n" + piece.text if shown and shown[-1] != piece.kind else piece.text)
                 shown.append(piece.kind)
 
-    timings = _generate(service, request, lambda token: write(reader.push(token)))
+    timings = generate(service, request, lambda token: write(reader.push(token)))
     write(parser.finish(End.STOP if timings.generated_tokens < request.max_tokens else End.LENGTH))
     return timings
 
 
-def _generate(service: Service, request: Request, take: Callable[[int], None]) -> Timings:
+def generate(service: Service, request: Request, take: Callable[[int], None]) -> Timings:
     """Run one request to its end on this thread."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     service.engine.submit(request, events.put)
@@ -132,7 +132,7 @@ def _generate(service: Service, request: Request, take: Callable[[int], None]) -
             return event.timings
 
 
-def _request(service: Service, depth: int, decode: int) -> Request:
+def request(service: Service, depth: int, decode: int) -> Request:
     """A prompt of ordinary tokens, the same for every run."""
     words = service.tokenizer.encode("The quick brown fox jumps over the lazy dog. ")
     prompt = tuple(words[index % len(words)] for index in range(depth))
@@ -146,7 +146,7 @@ def _request(service: Service, depth: int, decode: int) -> Request:
 
 
 def _measure_depth(service: Service, depth: int, decode: int) -> dict[str, Any]:
-    timings = _generate(service, _request(service, depth, decode), lambda _: None)
+    timings = generate(service, request(service, depth, decode), lambda _: None)
     return {
         "depth": depth,
         "prefill_tok_s": _rate(timings.prompt_tokens, timings.prefill_s),

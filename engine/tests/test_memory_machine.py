@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -42,7 +43,14 @@ LIMITS = SchedulerLimits(
     tranche=12,
     pin_from=500,
 )
-PAGES = 130  # of 8 tokens: three of the longest prompts do not fit
+PAGES = (130, 90, 240)  # of 8 tokens; of the first, three of the longest prompts do not fit
+MET = (
+    *("admits_cold", "admits_warm", "admits_fork", "admits_disk", "evictions_warm", "evictions_pinned"),
+    *("spills_stored", "spills_failed", "recalls_used", "recalls_unusable", "recalls_no_room"),
+    *("rejected_live_headroom", "requests_canceled", "requests_completed"),
+)
+RARE = {"recalls_no_room", "evictions_pinned", "spills_failed"}  # some 2,000 steps may miss them
+SEEN: Counter[str] = Counter()
 HEADS = 3  # prompts of one family begin alike
 
 
@@ -82,11 +90,12 @@ class MemoryMachine(RuleBasedStateMachine):
         self.open: dict[str, Asked] = {}
         self.answers: dict[tuple[int, ...], list[int]] = {}
         self.names = 0
-        self.start()
+        self.steps = 0
+        self.start(PAGES[0])
 
-    def start(self) -> None:
-        """A new process."""
-        self.runner = FakeRunner(VOCAB, ledger=ledger(pages=PAGES))
+    def start(self, pages: int) -> None:
+        """A new process, maybe with another budget."""
+        self.runner = FakeRunner(VOCAB, ledger=ledger(pages=pages))
         self.disk = Later()
         self.shelf = Shelf(Path(self.folder.name), fingerprint="fake", budget=40_000, worker=self.disk)
         self.engine = Engine(self.runner, LIMITS, aside=Inline(), threaded=False, shelf=self.shelf)
@@ -161,21 +170,23 @@ class MemoryMachine(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         self.engine.cancel(data.draw(st.sampled_from(sorted(self.open))))
 
-    @rule(torn=st.booleans())
-    def crash(self, torn: bool) -> None:
+    @rule(torn=st.booleans(), pages=st.sampled_from(PAGES))
+    def crash(self, torn: bool, pages: int) -> None:
         """Everything in memory is gone; a file that was being written may have been left."""
+        self.note()
         self.open.clear()
         if torn:
             (Path(self.folder.name) / "spkg-x.part").write_bytes(b"half")
-        self.start()
+        self.start(pages)
 
-    @rule()
-    def restart(self) -> None:
+    @rule(pages=st.sampled_from(PAGES))
+    def restart(self, pages: int) -> None:
         self.engine.close()
+        self.note()
         for asked in self.open.values():
             assert asked.end is not None, f"{asked.request.id} is left waiting"
         self.check_ended()
-        self.start()
+        self.start(pages)
 
     @rule(which=st.integers(0, 99), where=st.floats(0, 1, exclude_max=True), cut=st.booleans())
     def damage_a_file(self, which: int, where: float, cut: bool) -> None:
@@ -189,6 +200,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right(self) -> None:
+        self.steps += 1
         scheduler = self.engine._scheduler
         scheduler.check()
         kept = {record.id: record for record in scheduler.memory.records.values()}
@@ -206,7 +218,15 @@ class MemoryMachine(RuleBasedStateMachine):
                 assert asked.end is not FinishReason.FAILED, name
                 del self.open[name]
 
+    def note(self) -> None:
+        """Count what this process met."""
+        counters = self.engine.stats().counters
+        SEEN.update({name: counters[name] for name in MET})
+        SEEN["steps"] += self.steps
+        self.steps = 0
+
     def teardown(self) -> None:
+        self.note()
         self.shelf.close()
         self.folder.cleanup()
 
@@ -226,9 +246,13 @@ def _quiet_and_watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("engine.cache", "engine.loop")]
     for logger in loggers:
         logger.disabled = True
+    SEEN.clear()
     yield
     for logger in loggers:
         logger.disabled = False
+    print({name: SEEN[name] for name in ("steps", *MET)})
+    missed = {name for name in MET if not SEEN[name]}
+    assert not (missed if SEEN["steps"] > 20_000 else missed - RARE), "what never happened was not tested"
 
 
 class LongMachine(MemoryMachine):
