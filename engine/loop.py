@@ -415,9 +415,10 @@ class Engine:
         ticket = self._tickets.pop(request.id)
         state = self._states.pop(request.id, None)
         if state is not None and request.reuse and ended.computed and ended.reason is not FinishReason.FAILED:
-            self._kept[self._scheduler.keep(ended, tuple(state.anchors), state.own_bytes)] = state
             state.tenant, state.tokens = request.tenant, np.asarray(ended.computed, np.int32)
             state.used_at = self._clock()
+            state.pin = self._scheduler.memory.wish(request.id)
+            self._kept[self._scheduler.keep(ended, tuple(state.anchors), state.own_bytes)] = state
             if self._shelving is not None:
                 self._shelving.store(state, exactly=False)
             self._let_go(self._scheduler.evictions())

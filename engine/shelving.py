@@ -80,7 +80,7 @@ class Shelving:
         if arrays is None:
             self._metrics.add("spills_skipped")
             return
-        written = self.shelf.put(state.tenant, state.tokens, tuple(state.anchors), arrays)
+        written = self.shelf.put(state.tenant, state.tokens, tuple(state.anchors), arrays, pin=state.pin)
         written.add_done_callback(lambda done: self._count(stored=done.result() is not None))
 
     def expect(self, request: Request) -> None:
@@ -136,7 +136,7 @@ class Shelving:
             return None
         own_bytes = sum(array.nbytes for name, array in arrays.items() if not name.startswith(ROWS))
         memory = self._scheduler.memory
-        record = memory.adopt(request.tenant, prefix.tokens, prefix.anchors, own_bytes)
+        record = memory.adopt(request.tenant, prefix.tokens, prefix.anchors, own_bytes, wish=prefix.pin)
         yielded()
         if record is None:
             self._metrics.add("recalls_no_room")
@@ -151,7 +151,7 @@ class Shelving:
             return None
         self._metrics.add("recalls_used")
         log.info("event=prefix_recalled tokens=%d place=%d", len(prefix.tokens), reading.found.place)
-        return Recalled(record.id, State(cache, anchors, request.tenant, prefix.tokens))
+        return Recalled(record.id, State(cache, anchors, request.tenant, prefix.tokens, pin=prefix.pin))
 
     def _count(self, *, stored: bool) -> None:
         self._metrics.add("spills_stored" if stored else "spills_failed")

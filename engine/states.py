@@ -36,7 +36,7 @@ class Origin:
 
 @dataclass(slots=True)
 class State:
-    """One sequence: live, and frozen at its anchors; of a kept one also whose it is, and its ids.
+    """One sequence: live, and frozen at its anchors; of a kept one also whose it is, ids and wish to pin.
 
     `used_at` in seconds of the engine's clock; `starts` counts the prompts that were continued from it.
     """
@@ -48,6 +48,7 @@ class State:
     origin: Origin = field(default_factory=Origin)
     used_at: float = 0.0
     starts: int = 0
+    pin: bool | None = None
 
     def freeze(self) -> None:
         """Keep the present state as an anchor; when there are too many, one goes."""

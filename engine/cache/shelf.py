@@ -123,9 +123,11 @@ class Shelf:
             log.warning("event=prefix_not_stored bytes=%d reason=%s", nbytes, reason)
         return fits
 
-    def put(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays) -> Future[Path | None]:
+    def put(
+        self, tenant: str, tokens: Ids, anchors: tuple[int, ...], arrays: Arrays, *, pin: bool | None = None
+    ) -> Future[Path | None]:
         """Write a file, beside everything else; a full disk is a log line, and None."""
-        prefix = Prefix(_name(tenant), tokens, anchors)
+        prefix = Prefix(_name(tenant), tokens, anchors, pin)
         nbytes = sum(array.nbytes for array in arrays.values())
         replaced = [entry for entry in self._entries if _replaces(prefix, entry.prefix)]
         written = self._worker.submit(self._write, prefix, arrays, replaced)

@@ -3,7 +3,8 @@
 ```
 | magic 8 | header length 4 | sha256 of header 32 | header, JSON | token ids, int32 | arrays in a row |
 ```
-The header names model and layout (`fingerprint`), tenant, anchors, type and shape of each array, and digests.
+The header names model and layout (`fingerprint`), tenant, anchors, the client's wish to pin it, digests, and
+type and shape of each array.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-MAGIC = b"SPKGKV01"
+MAGIC = b"SPKGKV02"
 HEADER_MAX = 1 << 20  # bytes
 FIXED = struct.Struct("<8sI32s")
 KINDS = frozenset("biuf")  # of numbers that an array may hold
@@ -36,11 +37,15 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """A kept sequence: whose it is, its ids, and the positions that one can start from besides its end."""
+    """A kept sequence: whose it is, its ids, and the positions that one can start from besides its end.
+
+    `pin`: whether a client asked to pin it, or not to.
+    """
 
     tenant: str
     tokens: Ids
     anchors: tuple[int, ...]
+    pin: bool | None = None
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -79,6 +84,7 @@ def layout(fingerprint: str, prefix: Prefix, arrays: Arrays) -> list[bytes | mem
         "fingerprint": fingerprint,
         "tenant": prefix.tenant,
         "anchors": list(prefix.anchors),
+        "pin": prefix.pin,
         "tokens": len(prefix.tokens),
         "ids_sha256": hashlib.sha256(ids).hexdigest(),
         "arrays": [
@@ -137,7 +143,8 @@ def _read_header(file: BinaryIO, fingerprint: str) -> _Header:
         ids = file.read(4 * count)
         if hashlib.sha256(ids).hexdigest() != found["ids_sha256"]:
             raise DamagedError("its token ids are damaged")
-        prefix = Prefix(str(found["tenant"]), np.frombuffer(ids, np.int32), anchors)
+        pin = None if found["pin"] is None else bool(found["pin"])
+        prefix = Prefix(str(found["tenant"]), np.frombuffer(ids, np.int32), anchors, pin)
         return _Header(prefix, arrays, str(found["arrays_sha256"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(f"its header is of another version ({type(error).__name__})") from None

@@ -27,11 +27,13 @@ class Server:
 
 
 @contextmanager
-def own_server(model: Path) -> Iterator[Server]:
-    """A server on a free port, with one thread for the model."""
+def own_server(model: Path, **environment: str) -> Iterator[Server]:
+    """A server on a free port, with one thread for the model; `environment` is added to ours."""
     words = ["serve", str(model), "--port", "0", "--threads", "1", "--max-sequences", "16"]
     with tempfile.TemporaryFile("w+") as log:  # a pipe nobody reads would stop the server when full
-        process = subprocess.Popen([sys.executable, "-m", "engine", *words], stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "engine", *words], stderr=log, env={**os.environ, **environment}
+        )
         try:
             yield Server(_address(process, log), process.pid)
         finally:

@@ -201,6 +201,10 @@ class Memory:
         claim.tokens += self.limits.tranche
         return True
 
+    def wish(self, name: str) -> bool | None:
+        """Whether what a running request leaves is to be pinned, if anybody said so."""
+        return self._claims[name].wish
+
     def table(self, name: str) -> PageTable:
         """The pages of a running request."""
         return _table(self._claims[name])
@@ -225,7 +229,9 @@ class Memory:
             Record(0, claim.request.tenant, ids, anchors, _table(claim), own_bytes, claim.wish, pinned=False)
         )
 
-    def adopt(self, tenant: str, tokens: Ids, anchors: tuple[int, ...], own_bytes: int) -> Record | None:
+    def adopt(
+        self, tenant: str, tokens: Ids, anchors: tuple[int, ...], own_bytes: int, *, wish: bool | None = None
+    ) -> Record | None:
         """A record for a state that comes from elsewhere, with pages to fill; None when there is no room."""
         pages = self._pages(len(tokens))
         need = pages * self.ledger.page_bytes + own_bytes
@@ -237,7 +243,7 @@ class Memory:
             self._evict(record)
         table = PageTable(self.ledger)
         table.grow(len(tokens))
-        record = self._add(Record(0, tenant, tokens, anchors, table, own_bytes, None, pinned=False))
+        record = self._add(Record(0, tenant, tokens, anchors, table, own_bytes, wish, pinned=False))
         if record.id in {gone.record for gone in self._evicted}:  # all others are pinned, or none may be kept
             self._evicted = [gone for gone in self._evicted if gone.record != record.id]
             return None

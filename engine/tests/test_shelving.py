@@ -166,6 +166,17 @@ def test_branches_of_a_stored_conversation_read_it_once(tmp_path: Path) -> None:
     assert 1 == stage.count("recalls_used")
 
 
+@pytest.mark.parametrize("pin", [True, False, None])
+def test_a_wish_to_pin_outlives_the_process(pin: bool | None, tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    asked = first.complete(prompt(600), pin=pin)
+    first.engine.close()
+    stage = Stage(tmp_path)
+    stage.complete((*prompt(600), *asked.tokens, 1))
+
+    assert int(pin is True) == stage.engine.stats().memory.pinned_records
+
+
 def test_a_client_that_leaves_while_its_file_is_read_leaves_nothing(tmp_path: Path) -> None:
     stage, longer = stage_with_a_file(tmp_path)
     gone = stage.ask(longer)

@@ -252,7 +252,7 @@ def without(data: bytes, member: str) -> bytes:
         pytest.param(lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], id="endless_header"),
         *(
             pytest.param(functools.partial(without, member=member), id=f"without_{member}")
-            for member in ("fingerprint", "tenant", "anchors", "tokens", "arrays", "arrays_sha256")
+            for member in ("fingerprint", "tenant", "anchors", "pin", "tokens", "arrays", "arrays_sha256")
         ),
     ],
 )

@@ -1,0 +1,106 @@
+"""Conversations outlive the server's process: real processes that are killed, through the API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from engine.load.process import Server, own_server
+from engine.tests.server.live import until
+
+PROMPT = [3 + (7 * index) % 300 for index in range(400)]
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def server(small_path: Path, tmp_path: Path) -> Callable[[], AbstractContextManager[Server]]:
+    """Starts servers that share a folder for what they keep, each in a process of its own."""
+    return lambda: own_server(
+        small_path, SPARKGATE_SPILL_DIR=str(tmp_path / "kept"), SPARKGATE_API_KEY="one,two"
+    )
+
+
+def ask(server: Server, prompt: list[int], *, key: str = "one", **more: Any) -> tuple[list[int], str, int]:
+    """Ids of the answer, where the prefix came from, and how much of it there was."""
+    body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "return_token_ids": True, **more}
+    address = f"http://{server.address.host}:{server.address.port}/v1/completions"
+    answer = httpx2.post(address, json=body, headers={"x-api-key": key}, timeout=PATIENCE)
+    assert 200 == answer.status_code, answer.text
+    found = answer.json()
+    timings = found["timings"]
+    return found["choices"][0]["token_ids"], timings["cache_kind"], timings["prefill_cached"]
+
+
+def files(folder: Path) -> list[Path]:
+    return list((folder / "kept").glob("*.kv"))
+
+
+def kill(server: Server) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+
+
+def test_a_killed_server_leaves_its_conversations_to_the_next(
+    server: Callable[[], AbstractContextManager[Server]], tmp_path: Path
+) -> None:
+    with server() as first:
+        answer, kind, _ = ask(first, PROMPT)
+        assert "cold" == kind
+        until(lambda: bool(files(tmp_path)), PATIENCE)
+        kill(first)
+    (tmp_path / "kept" / "spkg-torn.part").write_bytes(b"half")
+    longer = [*PROMPT, *answer, 5, 6, 7]
+    with server() as second, server() as third:
+        stranger = ask(second, longer, key="two")
+        found = ask(second, longer)
+        fresh = ask(second, longer, cache_prompt=False)
+        beside = ask(third, longer)
+        text = httpx2.get(
+            f"http://{second.address.host}:{second.address.port}/v1/stats",
+            headers={"x-api-key": "one"},
+            timeout=PATIENCE,
+        ).text
+
+    assert ("cold", 0) == stranger[1:]
+    assert ("disk", "disk") == (found[1], beside[1])
+    assert found[2] >= len(PROMPT) - 1
+    assert fresh[0] == found[0] == beside[0] == stranger[0]
+    assert "recalls_used         1" in text
+    assert [] == list((tmp_path / "kept").glob("*.part"))
+
+
+def test_a_damaged_file_is_a_computation_after_a_restart(
+    server: Callable[[], AbstractContextManager[Server]], tmp_path: Path
+) -> None:
+    with server() as first:
+        answer, _, _ = ask(first, PROMPT)
+        until(lambda: bool(files(tmp_path)), PATIENCE)
+        kill(first)
+    for path in files(tmp_path):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    with server() as second:
+        again, kind, cached = ask(second, PROMPT)
+
+    assert (answer, "cold", 0) == (again, kind, cached)
+
+
+def test_a_folder_that_cannot_be_used_stops_the_start_with_one_line(small_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    environment = {**os.environ, "SPARKGATE_SPILL_DIR": str(tmp_path / "file" / "below")}
+    words = [sys.executable, "-m", "engine", "serve", str(small_path), "--port", "0"]
+    found = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    assert 2 == found.returncode
+    last = found.stderr.strip().splitlines()[-1]
+    assert last.startswith("engine: engine.spill_dir ")
+    assert "cannot be used: Not a directory; name a directory of your own" in last
