@@ -29,7 +29,7 @@ from engine.cache.stored import Arrays, DamagedError, Ids, Prefix, layout, read_
 
 log = logging.getLogger("engine.cache")
 START, SUFFIX, UNFINISHED = "spkg-", ".kv", ".part"
-WAITING_BYTES = 256 * 2**20  # that wait to be written; one sequence may be more by itself
+WAITING_BYTES = 256 * 2**20  # that wait to be written; one more sequence may wait then, however deep
 MOST_FILES = 1024  # looking one up takes microseconds
 LEAST_TOKENS = 256  # shorter sequences are computed again as fast
 REGROWN = 1.25  # a sequence is stored anew when it is so much longer than what is stored of it
@@ -117,7 +117,7 @@ class Shelf:
     def has_room(self, nbytes: int) -> bool:
         """Whether so much may wait to be written; a log line says when it may not."""
         waiting = self._waiting()
-        fits = nbytes <= self._budget and (not waiting or waiting + nbytes <= WAITING_BYTES)
+        fits = nbytes <= self._budget and waiting < WAITING_BYTES
         if not fits:
             reason = "larger than spill_mib" if nbytes > self._budget else f"{waiting} bytes wait already"
             log.warning("event=prefix_not_stored bytes=%d reason=%s", nbytes, reason)
@@ -316,4 +316,9 @@ def _name(tenant: str) -> str:
 
 
 def _same(one: Ids, other: Ids, count: int) -> bool:
-    return len(one) >= count and len(other) >= count and np.array_equal(one[:count], other[:count])
+    """Whether both begin with the same ids; most differ early, and `array_equal` looks at all of them."""
+    return (
+        min(len(one), len(other)) >= count
+        and np.array_equal(one[: min(count, LEAST_TOKENS)], other[: min(count, LEAST_TOKENS)])
+        and np.array_equal(one[:count], other[:count])
+    )

@@ -234,6 +234,38 @@ def test_a_file_that_does_not_fit_is_deleted_and_costs_a_computation(
     assert [] == list(tmp_path.glob("*.kv"))
 
 
+def test_a_file_for_which_nothing_may_yield_costs_a_computation(tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    turn = first.complete(prompt(300))
+    first.complete((*prompt(300), *turn.tokens, *prompt(900, 2)))
+    first.engine.close()
+    stage = Stage(tmp_path, pages=130)
+    live = stage.ask(prompt(300, 3), 50)
+    stage.engine.turn()
+    asked = stage.complete((*prompt(300), *prompt(100, 2), 9))
+    stage.go_on()
+    stage.check(live)
+    stage.engine._scheduler.check()
+
+    assert asked.started is not None
+    assert CacheKind.COLD is asked.started.kind
+    assert 1 == stage.count("recalls_no_room")
+
+
+def test_a_deep_conversation_is_stored_though_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf_module, "WAITING_BYTES", 3000)
+    stage = Stage(tmp_path)
+    for length in (300, 1500, 301):
+        stage.ask(prompt(length, length))
+        stage.go_on()
+
+    assert 1 == stage.count("spills_skipped")
+    stage.engine.close()
+    assert 3 == stage.count("spills_stored"), "a server that ends stores what it had no time for"
+
+
 def test_what_finds_no_room_in_the_queue_is_not_copied_and_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
