@@ -94,7 +94,10 @@ def test_a_thousand_clients_that_leave_leave_nothing_behind(caplog: pytest.LogCa
     script = Script("Let me think.</think>" + "word " * 200)
     settings = EngineSettings(max_sequences=4, queue_depth=16, prefill_chunk=64, prefill_chunk_live=16)
     with live_server(script, engine=settings) as live:
-        asyncio.run(leave_all(live.port))
+        for _ in range(5):  # on a busy machine many are gone before the server has heard of them
+            asyncio.run(leave_all(live.port))
+            if live.service.engine.stats().counters["requests_canceled"] > ABORTS / 10:
+                break
         began = time.monotonic()
         until(lambda: settled(live), seconds=60)
         took = time.monotonic() - began
