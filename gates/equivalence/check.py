@@ -148,7 +148,10 @@ def _crashed(settings: Settings, outcomes: Sequence[Outcome], gap: str) -> Measu
 
 def _inapplicable(settings: Settings, outcomes: Sequence[Outcome]) -> Measure:
     apart = [one for one in outcomes if one.word == "inapplicable"]
-    note = "; ".join(f"{one.where}: {one.said}" for one in apart)
+    pairs = {
+        one.said: dict.fromkeys(other.subject for other in apart if other.said == one.said) for one in apart
+    }
+    note = "; ".join(f"{', '.join(names)}: {said}" for said, names in pairs.items())
     return measured(settings, APART, len(apart), n=len(outcomes), note=note)
 
 

@@ -110,7 +110,8 @@ def test_what_cannot_be_run_here_is_said_and_counted(tmp_path: Path) -> None:
     found = measure(judgement, "device_differing_count")
 
     assert (Verdict.PASS, 0, "not applicable: no accelerator") == (found.verdict, found.n, found.note)
-    assert 2 == measure(judgement, "inapplicable_count").value
+    count = measure(judgement, "inapplicable_count")
+    assert (2, "captured, device_rows: no accelerator") == (count.value, count.note)
 
 
 def test_a_kernel_that_cannot_be_run_is_not_passed(tmp_path: Path) -> None:
