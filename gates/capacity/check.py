@@ -99,7 +99,9 @@ class _Judge:
         quiet = [one for one in timed if self._quiet(one)]
         ratios = [ratio for one in quiet if (ratio := self._time_left(one)) is not None]
         enough = 2 * len(ratios) >= len(timed) > 0
-        note = "" if enough else "the host was busy with other work: ask again on a quiet host"
+        note = "no next turn was answered" if not timed else ""
+        if timed and not enough:
+            note = f"the host was busy with other work in {len(timed) - len(quiet)} of {len(timed)} turns"
         self.say("capacity.warm_ttft_ratio", max(ratios) if enough else None, len(ratios), note=note)
 
     def exact(self) -> None:

@@ -80,7 +80,7 @@ class _Churn:
         """The first turn of the deep conversation, on a server that does not know its text."""
         self._talk.open(self._hay, self._ruler)
         pinned = {"pin_cache": True} if self._plan.pin else {}
-        fields = self._deep_fields(self._plan.deep, 0)
+        fields = _deep_fields(self._plan.deep, 0)
         reply = self._answered(self._rig, "deep", self._talk.messages, fields, pinned)
         self._talk.take(reply.text if reply else "")
 
@@ -136,7 +136,7 @@ class _Churn:
         """Ask the deep conversation for its next code; a round without a reply leaves it as it was."""
         number = one.number + 1
         self._talk.ask(number)
-        fields = {**self._deep_fields(self._plan.deep, number), "round": one.number}
+        fields = {**_deep_fields(self._plan.deep, number), "round": one.number}
         reply = self._answered(rig, "round", self._talk.messages, fields)
         if reply is None:
             self._talk.withdraw()
@@ -152,7 +152,7 @@ class _Churn:
                 return
             talk = DeepTalk(deep)
             talk.open(self._hay, self._ruler)
-            self._answered(rig, "cold", talk.messages, self._deep_fields(deep, 0), {"pin_cache": False})
+            self._answered(rig, "cold", talk.messages, _deep_fields(deep, 0), {"pin_cache": False})
 
     def _short_client(self, client: int, rig: Rig) -> None:
         """One short session after the other, each on connections of its own."""
@@ -226,9 +226,10 @@ class _Churn:
             extra={**EXTRA, **extra},
         )
 
-    def _deep_fields(self, deep: DeepText, number: int) -> dict[str, Any]:
-        one = deep.planted[number]
-        return {"cell": deep.id, "planned_tokens": deep.tokens, "key": one.key, "expected": [one.code]}
+
+def _deep_fields(deep: DeepText, number: int) -> dict[str, Any]:
+    one = deep.planted[number]
+    return {"cell": deep.id, "planned_tokens": deep.tokens, "key": one.key, "expected": [one.code]}
 
 
 def _short_fields(session: Session, number: int) -> dict[str, Any]:

@@ -32,9 +32,8 @@ MALFORMED: Final = (
     "empty_body",
 )
 SHORT_CHARACTERS: Final = (300, 2400)  # of a short client's text
-PREAMBLE_CHARACTERS: Final = (
-    1200  # more than a page of 128 tokens, so that texts which begin alike meet in the cache
-)
+# More than a page of 128 tokens, so that texts which begin alike meet in the cache.
+PREAMBLE_CHARACTERS: Final = 1200
 GROWTH_TOKENS: Final = 48  # a question and its answer in a deep conversation, in any template
 
 

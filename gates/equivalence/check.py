@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gates.equivalence import table
 from gates.equivalence.table import FAMILIES, Family
@@ -25,13 +25,15 @@ TWINS, CRASHED, APART = (
     "equivalence.inapplicable_count",
 )
 
+Word = Literal["equal", "differs", "within", "beyond", "idle", "crashed", "lost", "inapplicable"]
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One case: how it ended in a word, and what there is to say."""
 
     operation: Operation
-    word: str  # equal, differs, within, beyond, idle, crashed, lost, inapplicable
+    word: Word
     said: str
 
     @property

@@ -43,8 +43,8 @@ def drive(plan: EquivalencePlan, rig: Rig, command: Sequence[str] = COMMAND) -> 
 def _run(cases: Sequence[Case], plan: EquivalencePlan, rig: Rig, command: Sequence[str]) -> int:
     """One process over some cases; how many of them have a result."""
     wanted = {"sizes": asdict(plan.sizes), "cases": [asdict(case) for case in cases]}
-    done, op = 0, None
-    with _process(command, rig.history.path.parent / LOG) as child:
+    log, done, op = rig.history.path.parent / LOG, 0, None
+    with _process(command, log) as child:
         assert child.stdin is not None
         child.stdin.write(json.dumps(wanted))
         child.stdin.close()
@@ -65,9 +65,11 @@ def _run(cases: Sequence[Case], plan: EquivalencePlan, rig: Rig, command: Sequen
         _end(rig, op, cases[done], {"kind": "info" if ours else "fail", "error": message})
         done += 1
     elif code:
-        raise CheckError(f"the bench ended with {_ended(code)}: {_tail(rig.history.path.parent / LOG)}")
+        raise CheckError(
+            f"the bench ended with {_ended(code)} between two cases: {_tail(log)}; {log} has the rest"
+        )
     elif not done:
-        raise CheckError("the bench told nothing")
+        raise CheckError(f"the bench ended as if it were done and told no result; {log} has its last words")
     return done
 
 

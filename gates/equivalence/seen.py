@@ -6,7 +6,7 @@ Knows arrays; not what they mean, nor how they were made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two runs that must agree; `engaged` are the things without which they would agree for nothing."""
+    """Two runs that must agree; `engaged` are the things without which they would agree for nothing.
+
+    Empty where the two sides are computed by what the case itself says.
+    """
 
     left: Seen
     right: Seen
-    engaged: Mapping[str, bool]
+    engaged: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def kv_codes(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     stored = RowCodec.kv(KV).pack(torch.from_numpy(rows)).numpy()
     codes, scales = defined(rows[:, : KV.nope], E4M3_BLOCK, E4M3_LEVELS, E4M3_FLOOR)
     found = {"scales": stored[:, KV.scale_at : KV.scale_at + KV.scales], "codes": stored[:, : KV.nope]}
-    return Compared({"scales": scales, "codes": codes}, found, {"rows": len(rows) > 0})
+    return Compared({"scales": scales, "codes": codes}, found)
 
 
 def index_codes(bench: Workbench, case: Mapping[str, Any]) -> Compared:
@@ -93,7 +93,7 @@ def index_codes(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     codes, scales = defined(rows, FP4_BLOCK, FP4_LEVELS, FP4_FLOOR)
     wanted = {"scales": scales, "codes": codes[:, ::2] | codes[:, 1::2] << 4}
     found = {"scales": stored[:, INDEX.scale_at :], "codes": stored[:, : INDEX.scale_at]}
-    return Compared(wanted, found, {"rows": len(rows) > 0})
+    return Compared(wanted, found)
 
 
 def packed_twice(bench: Workbench, case: Mapping[str, Any]) -> Compared:
@@ -107,7 +107,7 @@ def packed_twice(bench: Workbench, case: Mapping[str, Any]) -> Compared:
         rows = torch.from_numpy(rows_of(case["kind"], width, block, top, bench.sizes.seed))
         first = codec.unpack(codec.pack(rows))
         once[name], twice[name] = first.numpy(), codec.unpack(codec.pack(first)).numpy()
-    return Compared(once, twice, {"rows": True})
+    return Compared(once, twice)
 
 
 def storage(bench: Workbench, case: Mapping[str, Any]) -> Compared:

@@ -1,7 +1,7 @@
 """The two tables of the equivalence gate: pairs that agree bit for bit, and kernels with a tolerance.
 
-Pure data and how it unfolds into cases; what a pair runs is in `storing`, `cutting`, `sharing` and `keeping`,
-what a twin runs is in `twins`.  Knows no engine.
+Pure data and how it unfolds into cases; what a pair runs is in `storing`, `cutting`, `sharing`, `keeping`
+and `capturing`, what a twin runs is in `twins`.  Knows no engine.
 """
 
 from __future__ import annotations
