@@ -249,9 +249,7 @@ def _causes(run: Mapping[str, Any], *, going_on: bool) -> tuple[Verdict | None, 
     state = run["state"]
     if state == State.FINISHED:
         return None, ()
-    since = [*run.get("resumed_utc", ()), run.get("started_utc", "")][
-        -1 if not run.get("resumed_utc") else -2
-    ]
+    since = [run.get("started_utc", ""), *run.get("resumed_utc", ())][-1]
     words = {
         State.RUNNING: f"the run is going on, since {since}; this is its record so far"
         if going_on

@@ -78,7 +78,7 @@ def _routed(record: Record) -> float:
 
 def _stored(record: Record) -> float:
     """Packed rows by wide ones, where they were compared at 131,072 tokens."""
-    return float({record["storage"]["depth"]: record["storage"]["packed_to_wide"]}[131072])
+    return float({record["storage"]["depth"]: record["storage"]["packed_by_wide"]}[131072])
 
 
 GOALS: Final = (

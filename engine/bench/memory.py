@@ -41,8 +41,11 @@ def measure(
 
     Returns times in seconds, of the processor but for the two first tokens, and bytes a token by storage.
     """
-    if any(depth % SEED_TOKENS for depth in depths):
-        raise SettingError(f"--depths are whole multiples of {SEED_TOKENS} with --memory")
+    odd = [depth for depth in depths if depth % SEED_TOKENS]
+    if odd:
+        raise SettingError(
+            f"--depths has {', '.join(map(str, odd))}; with --memory give whole multiples of {SEED_TOKENS}"
+        )
     torch.set_num_threads(1)
     runners = {storage: _runner(path, storage, max(depths)) for storage in ("packed", "wide")}
     sizes = {name: runner.ledger.page_bytes / runner.ledger.page_tokens for name, runner in runners.items()}

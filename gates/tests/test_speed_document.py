@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.device import bench
 from reports import speed, speed_plot
 from reports.speed_goals import GOALS, Goal, share, table
 
@@ -42,7 +45,7 @@ def small() -> dict[str, Any]:
         "products": {"1": [product]},
         "prefill": [{**prompt, "kernels": row["kernels"]}],
         "capacity": {"tokens": 7_000_000},
-        "storage": {"depth": 131072, "packed_to_wide": 0.97},
+        "storage": {"depth": 131072, "packed_by_wide": 0.97},
         "sampling": {"likeliest_us": 9.0, "all_us": 20.0, "limited_us": 30.0},
         "costs_same_token": {"depths": [{**costs, "depth": 2048}]},
         "costs": {
@@ -129,11 +132,25 @@ def test_a_figure_that_was_not_measured_has_no_row() -> None:
 
     assert "519K" not in rows
     assert "| packed ÷ wide rows at 131K | 0.97 | ≤ 1.00 ✓ | ≤ 1.00 ✓ | ≤ 0.95 |" in rows
-    assert "packed ÷ wide" not in table(small() | {"storage": {"depth": 2048, "packed_to_wide": 0.97}})
+    assert "packed ÷ wide" not in table(small() | {"storage": {"depth": 2048, "packed_by_wide": 0.97}})
     assert "| time a token at 131K ÷ at 2K | 1.20 | ≤ 1.30 ✓ | ≤ 1.15 | none |" in rows
     assert "| step of five rows ÷ of one, 2K | 1.41 | ≤ 2.00 ✓ | ≤ 1.75 ✓ | ≤ 1.40 |" in rows
     assert len({goal.name for goal in GOALS}) == len(GOALS)
     assert 0.8 == share(small(), "q_b")
+
+
+def test_what_the_bench_says_of_both_storages_is_what_the_table_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = SimpleNamespace(positions=torch.zeros(1), run=lambda: torch.ones(2))
+    monkeypatch.setattr(bench, "DecodeStep", lambda *_: step)
+    monkeypatch.setattr(bench, "_decode", lambda model, *_: {"ms": model.cache.ms})
+    packed = SimpleNamespace(ms=9.0, widened=lambda _: SimpleNamespace(ms=10.0))
+    weights = SimpleNamespace(spec=None)
+    model = bench.Loaded(cast(Any, weights), cast(Any, packed), cast(Any, None), lambda _: None)
+    found = bench._storages(model, 131072, 1)
+
+    assert "| packed ÷ wide rows at 131K | 0.90 |" in table(small() | {"storage": found})
 
 
 def test_a_step_reads_the_bytes_of_the_distinct_experts() -> None:
