@@ -116,41 +116,7 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
     budget_s = settings.number("budget_minutes") * 60
     stop_at_s = time.monotonic() + budget_s * drive.profile.table("run").number("give_up_ratio")
     with ExitStack() as stack:
-
-        def rig_of(server: Server, called: str = "the server under test") -> Rig:
-            deadline = drive.profile.table("server").number("request_seconds")
-            client = Client(server.base_url, deadline_s=deadline, api_key=drive.api_key)
-            stack.enter_context(client)
-            return Rig(
-                client=client,
-                history=record,
-                progress=progress,
-                alive=server.alive,
-                called=called,
-                data=drive.data,
-                context_tokens=drive.profile.table("server").count("context_tokens"),
-                busy_elsewhere_s=partial(_busy_elsewhere_s, server),
-                memory=partial(_held, server),
-                stop_at_s=stop_at_s,
-                before=before,
-                part=drive.part,
-                baseline=baseline.of_run(drive.folder),
-            )
-
-        @contextmanager
-        def another(
-            start: Callable[[Sequence[str]], AbstractContextManager[Server]], words: Sequence[str]
-        ) -> Iterator[Rig]:
-            with start(words) as server:
-                rig = rig_of(server)
-                _name_model(rig.client)
-                yield rig
-                record.note(FURTHER_ENDED, left=server.stop())
-
-        rig = rig_of(drive.server)
-        rig.further = partial(another, drive.further) if drive.further else None
-        rig.shards = tuple(rig_of(server) for server in drive.shards)
-        rig.control = rig_of(drive.control, "the control") if drive.control else None
+        rig = _Rigs(drive, record, before, progress, stop_at_s, stack).main()
         if not rig.client.ready(within_s=HEALTH_S):
             record.note(STUCK, message=f"/health was not good within {HEALTH_S:g} s before it began")
             return
@@ -160,6 +126,57 @@ def _drive(drive: Drive, gate: Room, record: History, before: Sequence[Event], p
             gate.drive(plan, rig)
         finally:
             _keep_metrics(rig.client, drive.folder.metrics(gate.spec.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rigs:
+    """Makes what one gate asks its servers through; `stack` closes the clients when the gate is over."""
+
+    drive: Drive
+    record: History
+    before: Sequence[Event]
+    progress: Progress
+    stop_at_s: float
+    stack: ExitStack
+
+    def main(self) -> Rig:
+        """The rig of the server under test, with those of its shards, its control and further servers."""
+        drive, rig = self.drive, self.of(self.drive.server)
+        rig.further = partial(self.another, drive.further) if drive.further else None
+        rig.shards = tuple(self.of(server) for server in drive.shards)
+        rig.control = self.of(drive.control, "the control") if drive.control else None
+        return rig
+
+    def of(self, server: Server, called: str = "the server under test") -> Rig:
+        """A rig of one server alone."""
+        drive, limits = self.drive, self.drive.profile.table("server")
+        client = Client(server.base_url, deadline_s=limits.number("request_seconds"), api_key=drive.api_key)
+        return Rig(
+            client=self.stack.enter_context(client),
+            history=self.record,
+            progress=self.progress,
+            alive=server.alive,
+            called=called,
+            data=drive.data,
+            context_tokens=limits.count("context_tokens"),
+            busy_elsewhere_s=partial(_busy_elsewhere_s, server),
+            memory=partial(_held, server),
+            stop_at_s=self.stop_at_s,
+            before=self.before,
+            part=drive.part,
+            baseline=baseline.of_run(drive.folder),
+        )
+
+    @contextmanager
+    def another(
+        self, start: Callable[[Sequence[str]], AbstractContextManager[Server]], words: Sequence[str]
+    ) -> Iterator[Rig]:
+        """A further server that is started with these words, and ended behind the block."""
+        with start(words) as server:
+            rig = self.of(server)
+            _name_model(rig.client)
+            yield rig
+            self.record.note(FURTHER_ENDED, left=server.stop())
 
 
 def _name_model(client: Client) -> None:
