@@ -15,15 +15,14 @@ from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes, operations
 from gates.harness.rig import FURTHER_ENDED
 from gates.harness.stats import Interval, wilson
+from gates.harness.turns import kept_share, last_tries, on_quiet_host
 from gates.harness.verdict import Finding, Judgement, Measure, Table, measured
 from gates.needle.grade import Grade, grade_codes
 from gates.profile import Settings
 
-PAGE_TOKENS = 128  # a server may cut a kept prefix back to a page border
 STARTS = ("deep", "filler")  # first turns
 TURNS = ("together", "in_storm", "warm", "filler_again")  # later ones, in the order of what they prove
 DEEP_TURNS = ("deep", "together", "in_storm", "warm")
-AFTER_STORM_S = 10.0
 COLUMNS = (
     "cell", "what", "attempt", "planned_tokens", "prompt_tokens", "cached_tokens", "completion_tokens",
     "first_token_s", "seconds", "finish_reason",
@@ -96,7 +95,8 @@ class _Judge:
         timed = [
             one for one in turns if one.invoke.what in ("warm", "filler_again") and one.get("first_token_s")
         ]
-        quiet = [one for one in timed if self._quiet(one)]
+        most = self.settings.number("quiet_host_ratio")
+        quiet = [one for one in timed if on_quiet_host(one, most)]
         ratios = [ratio for one in quiet if (ratio := self._time_left(one)) is not None]
         enough = 2 * len(ratios) >= len(timed) > 0
         note = "no next turn was answered" if not timed else ""
@@ -106,8 +106,7 @@ class _Judge:
 
     def exact(self) -> None:
         """Deep conversations answer exactly: first, together, at the ceiling and afterwards."""
-        deep = [one for one in self.asked if one.invoke.what in DEEP_TURNS]
-        graded = [(one, _grade(one)) for one in _last_tries(deep)]
+        graded = [(one, _grade(one)) for one in last_tries(self.asked, *DEEP_TURNS)]
         right = sum(grade is not None and grade.right for _, grade in graded)
         interval = wilson(right, len(graded)) if graded else None
         self.say(
@@ -161,7 +160,7 @@ class _Judge:
             return not str(one.get("text") or "").strip()
         if one.outcome == "info":
             return one.end is not None and bool(one.get("alive"))
-        near = ceiling.during(one, ceiling.spans(self.events), after_s=AFTER_STORM_S)
+        near = ceiling.during(one, ceiling.spans(self.events))
         return not (ceiling.refused(one) and (near or one.invoke.what == "filler"))
 
     def _answered(self, what: str) -> list[Operation]:
@@ -179,11 +178,9 @@ class _Judge:
         return earlier[-1] if earlier else None
 
     def _share(self, one: Operation) -> float | None:
-        """The share of the turn before that came from the cache, a page forgiven; None if not known."""
-        before, cached = self._before(one), one.get("cached_tokens")
-        if before is None or cached is None or not before.get("prompt_tokens"):
-            return None
-        return min(1.0, (cached + PAGE_TOKENS) / before.get("prompt_tokens")) if cached else 0.0
+        """The share of the turn before that came from the cache; None if not known."""
+        before = self._before(one)
+        return None if before is None else kept_share(one, before)
 
     def _time_left(self, one: Operation) -> float | None:
         """The first-token time over that of the conversation's first turn, which was cold."""
@@ -206,10 +203,6 @@ class _Judge:
             and share >= self.settings.number("min_cached_ratio")
             and (ratio is None or ratio <= self.settings.number("max_warm_ttft_ratio"))
         )
-
-    def _quiet(self, one: Operation) -> bool:
-        busy = one.get("host_busy_ratio")
-        return busy is None or bool(busy <= self.settings.number("quiet_host_ratio"))
 
     def say(
         self,
@@ -235,12 +228,6 @@ def _decoding(one: Operation) -> tuple[float, float]:
     """From its first token to its end, in seconds of the history."""
     asked = one.invoke.t_s
     return asked + one.get("first_token_s"), asked + one.get("seconds")
-
-
-def _last_tries(asked: Sequence[Operation]) -> list[Operation]:
-    """Of each question the last time it was asked: a full server is asked again."""
-    last = {(one.invoke.what, one.get("cell"), one.get("key")): one for one in asked}
-    return list(last.values())
 
 
 def _grade(one: Operation) -> Grade | None:

@@ -20,7 +20,6 @@ ROUND, DEEP, COLD, TWIN = "round", "deep", "cold", "twin"
 SHORT: Final = ("short", "short_followup", TWIN)
 BEFORE, AFTER = "sample_before", "sample_after"
 GRADED: Final = (DEEP, ROUND, COLD, *SHORT, BEFORE, AFTER, ceiling.STORM)
-AFTER_STORM_S: Final = 10.0  # how long after a storm its requests may still hold what they were promised
 _CODE: Final = re.compile(r"(?<!\d)\d{6}(?!\d)")
 COLUMNS: Final = (
     "round",
@@ -75,18 +74,8 @@ def unanswered(operation: Operation, storms: Sequence[tuple[float, float]]) -> b
         return False
     if operation.outcome == "info":
         return operation.end is not None and bool(operation.get("alive"))
-    excused = ceiling.refused(operation) and ceiling.during(operation, storms, after_s=AFTER_STORM_S)
+    excused = ceiling.refused(operation) and ceiling.during(operation, storms)
     return operation.outcome == "fail" and not excused
-
-
-def last_tries(asked: Sequence[Operation], what: str) -> list[Operation]:
-    """Of each question of a kind the last time it was asked: a full server is asked again."""
-    last = {
-        (operation.get("cell"), operation.get("key")): operation
-        for operation in asked
-        if operation.invoke.what == what
-    }
-    return list(last.values())
 
 
 def rounds_table(rounds: Sequence[Operation], graded: Mapping[int, Case]) -> Table:

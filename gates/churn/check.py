@@ -22,7 +22,6 @@ from gates.churn.cases import (
     SHORT,
     TWIN,
     Case,
-    last_tries,
     read_cases,
     rounds_table,
     unanswered,
@@ -35,10 +34,10 @@ from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes, operations
 from gates.harness.rig import FURTHER_ENDED
 from gates.harness.stats import Interval, wilson
+from gates.harness.turns import PAGE_TOKENS, kept_share, last_tries, on_quiet_host
 from gates.harness.verdict import Finding, Judgement, Measure, measured
 from gates.profile import Settings
 
-PAGE_TOKENS = 128  # a server may cut a kept prefix back to a page border
 NEAR_FULL = 0.9  # of the budget
 MIB = 2**20
 
@@ -116,7 +115,7 @@ class _Judge:
         ]
         self.say("churn.length_error_ratio", abs(lengths[0] - 1) if lengths else None, len(lengths))
         turns = [*firsts, *(one for one in rounds if one.outcome == "ok")]
-        kept = [share for before, now in pairwise(turns) if (share := _kept(now, before)) is not None]
+        kept = [share for before, now in pairwise(turns) if (share := kept_share(now, before)) is not None]
         self.say("churn.cached_ratio", min(kept, default=None), len(kept))
         self._warm_time(rounds)
         self._evicted()
@@ -125,7 +124,8 @@ class _Judge:
         """The slowest round against the fastest cold control, where the host was not busy with other work."""
         colds = [one.get("first_token_s") for one in last_tries(self.asked, COLD) if one.get("first_token_s")]
         answered = [one for one in rounds if one.get("first_token_s")]
-        timed = [one.get("first_token_s") for one in answered if self._quiet(one)]
+        most = self.settings.number("quiet_host_ratio")
+        timed = [one.get("first_token_s") for one in answered if on_quiet_host(one, most)]
         note = "no cold control was answered"
         value = None
         if colds and 2 * len(timed) < len(answered):
@@ -289,10 +289,6 @@ class _Judge:
             measured(self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note)
         )
 
-    def _quiet(self, one: Operation) -> bool:
-        busy = one.get("host_busy_ratio")
-        return busy is None or bool(busy <= self.settings.number("quiet_host_ratio"))
-
     def _find(self, measure_id: str, wrong: Iterable[Case]) -> None:
         for case in wrong:
             wanted = f"{', '.join(case.get('expected'))} for the {case.get('key')}"
@@ -301,11 +297,3 @@ class _Judge:
     def _found(self, measure_id: str, one: Operation, expected: str, found: str) -> None:
         where = f"{one.invoke.what} {one.get('cell', '')}, {one.invoke.t_s:.1f} s after the start"
         self.findings.append(Finding(measure_id, where, expected, found, str(one.get("text") or "")))
-
-
-def _kept(now: Operation, before: Operation) -> float | None:
-    """The share of the turn before that this one took from the cache, a page forgiven; None if not known."""
-    cached, prompt = now.get("cached_tokens"), before.get("prompt_tokens")
-    if cached is None or not prompt:
-        return None
-    return min(1.0, (cached + PAGE_TOKENS) / prompt) if cached else 0.0

@@ -21,6 +21,7 @@ STORM: Final = "storm"  # the kind of its requests
 BEGAN, ENDED = "storm_began", "storm_ended"  # remarks in the history
 FULL: Final = 503
 LONGEST_WAIT_S: Final = 5.0  # before the next try, whatever the server asks for
+AFTER_S: Final = 10.0  # how long after a storm its requests may still hold what they were promised
 LEAST_WORDS: Final = 4  # of a refusal that says what is held
 
 
@@ -84,7 +85,7 @@ def spans(events: Sequence[Event]) -> list[tuple[float, float]]:
     return list(zip(begins, ends, strict=False))
 
 
-def during(operation: Operation, storms: Sequence[tuple[float, float]], *, after_s: float) -> bool:
+def during(operation: Operation, storms: Sequence[tuple[float, float]], *, after_s: float = AFTER_S) -> bool:
     """Whether a request was open while a storm lasted, or began at most so long after it."""
     asked = operation.invoke.t_s
     ended = operation.end.t_s if operation.end else asked
