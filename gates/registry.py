@@ -333,13 +333,9 @@ CHURN = GateSpec(
         Key("minutes", "positive"),
         Key("rounds", "count"),
         Key("pinned_tokens", "count"),
-        Key(
-            "pin", "switch"
-        ),  # ask for the pin with the request field; off for servers that have no such field
+        Key("pin", "switch"),  # ask for it with the request field; off for servers that have none
         Key("clients", "count"),
-        Key(
-            "tenants", "count"
-        ),  # that the short clients belong to, by `cache_salt`; 1: no such field is sent
+        Key("tenants", "count"),  # of the short clients, by `cache_salt`; 1: no such field is sent
         Key("cold_controls", "count"),
         Key("sample_items", "count"),
         Key("storm_every", "count"),  # rounds; 0: no storm
@@ -459,7 +455,7 @@ EQUIVALENCE = GateSpec(
         ),
         MeasureSpec(
             "equivalence.device_differing_count",
-            "Device steps agree, captured or eager, wide or not",
+            "Device steps agree, captured or eager, of one row or of several",
             "lower",
         ),
         MeasureSpec(

@@ -18,6 +18,7 @@ from torch.nn import functional
 # MKL, which torch uses on Intel's CPUs, reads this at its first product.  Without it a Xeon with AVX-512 gave
 # a row other bits beside other rows (scores of 64 rows of 160); with it prefill and decode took as long.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
 ROW_BLOCK = 4
 _PACKED_VALUES = 1 << 14  # of a weight; a smaller one takes less time than the packed product's own 10 us
 _PACKED_ROWS = 64  # rows that the packed order is chosen for; it serves any number of them
