@@ -49,8 +49,9 @@ def _check(folders: Sequence[RunFolder], runs: Sequence[dict[str, Any]]) -> None
     for folder in folders:
         if folder.going_on:
             raise UsageError(f"run {folder.path.name} is going on: join it with the others when it has ended")
-    if len(set(names)) < len(names):
-        raise UsageError("a run is named twice: name each part once")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{', '.join(twice)} is named twice: name each part once")
     for name, run in zip(names, runs, strict=True):
         other = [word for word, key in SAME.items() if run[key] != runs[0][key]]
         if other:

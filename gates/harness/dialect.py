@@ -165,7 +165,8 @@ def _choices(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     choices: list[Mapping[str, Any]] = body.get("choices") or []
     others = [choice for choice in choices if choice.get("index", 0) not in (0, None)]
     if others or len(choices) > 1:
-        raise ValueError("more than the one reply that was asked for")
+        found = [choice.get("index") for choice in choices]
+        raise ValueError(f"choices {found!r:.80}, where one reply was asked for, which is number 0")
     return choices
 
 

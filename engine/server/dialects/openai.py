@@ -85,7 +85,10 @@ def _top_logprobs(fields: Fields) -> int | None:
     asked = fields.boolean("logprobs")
     most = fields.integer("top_logprobs", low=0, high=MAX_TOP_LOGPROBS)
     if most and not asked:
-        raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+        raise RequestError(
+            f"top_logprobs is {most} and logprobs is not true; set it, or leave both out",
+            param="top_logprobs",
+        )
     return (most or 0) if asked else None
 
 
