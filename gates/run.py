@@ -76,7 +76,8 @@ def chosen(request: Request) -> list[GateSpec]:
     whole = [gate.name for gate in gates if not gate.by_item]
     if request.part != (1, 1) and whole:
         raise UsageError(
-            f"--part asks a part of the items, and {', '.join(whole)} has none: name other gates with --only"
+            f"--part asks a part of the items, and there is none of {', '.join(whole)}: "
+            "name other gates with --only"
         )
     return gates
 

@@ -294,6 +294,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"content-type": kind, "content-length": str(len(data)), **(more or {})}.items():
             self.send_header(name, value)
+        if self.close_connection:  # else a client asks again on a connection that is about to end
+            self.send_header("connection", "close")
         self.end_headers()
         self.wfile.write(data)
 

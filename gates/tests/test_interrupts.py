@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,14 @@ class Finaliser:
 
 
 @pytest.fixture(autouse=True)
-def dropped(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """What Python dropped, which it else says on the error output; and no waiting."""
     seen: list[object] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     monkeypatch.setattr(sys, "unraisablehook", lambda told: seen.append(told.exc_type))
     monkeypatch.setattr(interrupts, "AGAIN_S", 0.05)
-    return seen
+    yield seen
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

@@ -69,7 +69,8 @@ def test_more_cells_than_planned_are_not_counted_past_the_end(clock: Clock) -> N
     assert "cell 1 of 1: one more" in out.getvalue()
 
 
-def test_on_a_terminal_the_bar_is_drawn_and_taken_away(clock: Clock) -> None:
+def test_on_a_terminal_the_bar_is_drawn_and_taken_away(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one, as some CI has, gets lines alone
     shown, out = board(clock, terminal=True)
     with shown:
         shown.gate("Needle", minutes=4, later_minutes=0)

@@ -25,7 +25,10 @@ SPEC = replace(
     o_rank=128, ratios=(0, 4, 8), index_heads=16, index_topk=3, n_expert=16, n_expert_used=2,
     expert_width=256, window=16, n_hash_layer=1, hc_iterations=4, swiglu_limits=(10.0,) * 3,
 )  # fmt: skip
-TYPICAL = 0.01  # relative error of a row's streams that half of the rows stay below
+# Relative error of a row's streams that half of the rows stay below: seven products a layer with operands
+# rounded to BF16 (2^-9) make 2^-9 sqrt(21) = 0.009 in three layers, beside the roundings of cached rows.  The
+# synthetic weights once had a mean, which hid some of it behind what all rows have in common.
+TYPICAL = 0.015
 FLIPPED = 0.15  # ... that nine in ten rows stay below
 
 
