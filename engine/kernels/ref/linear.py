@@ -10,14 +10,18 @@ mismatch.  `engine.model.selfcheck` proves it on the CPU at hand.  Products of a
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-# MKL, which torch uses on Intel's CPUs, reads this at its first product.  Without it a Xeon with AVX-512 gave
-# a row other bits beside other rows (scores of 64 rows of 160); with it prefill and decode took as long.
-os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+# MKL reads this at its first product.  Without it a Xeon with AVX-512 gave a row other bits beside other rows
+# (scores of 64 rows of 160); with it prefill and decode took as long.  Other makers' CPUs kept their bits
+# without it, and it may send them to MKL's slowest kernels.
+CPU = Path("/proc/cpuinfo")
+if CPU.exists() and "GenuineIntel" in CPU.read_text():
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 ROW_BLOCK = 4
 _PACKED_VALUES = 1 << 14  # of a weight; a smaller one takes less time than the packed product's own 10 us
