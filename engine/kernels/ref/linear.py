@@ -3,8 +3,8 @@
 A CPU library picks its kernel by the number of rows, and a row alone may round differently from the same
 row among others.  With the number of rows filled up to a multiple of `ROW_BLOCK` it does not: measured with
 torch 2.13 on CPUs with AVX2 and AVX-512, 1 and 2 threads, 4 to 4,096 rows, inner widths 64 to 8,192, no
-mismatch.  `engine.model.selfcheck` proves it on the CPU at hand.  Products of a batch (`grouped`, `paired`,
-`mixed`) are one kernel call per item.
+mismatch but one on a Xeon, which the setting below mends.  `engine.model.selfcheck` proves it on the CPU at
+hand.  Products of a batch (`grouped`, `paired`, `mixed`) are one kernel call per item.
 """
 
 from __future__ import annotations
