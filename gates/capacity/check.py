@@ -7,16 +7,15 @@ A conversation counts as live when its next turn came from the cache, by its cou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from gates.capacity.drive import FILLED, SETTLED
-from gates.harness import ceiling, counts
+from gates.capacity.drive import FILLED
+from gates.harness import ceiling
 from gates.harness.baseline import Baseline
-from gates.harness.history import Event, Operation, notes, operations
-from gates.harness.rig import FURTHER_ENDED
-from gates.harness.stats import Interval, wilson
+from gates.harness.history import Event, Operation, notes
+from gates.harness.judging import Judging
+from gates.harness.stats import wilson
 from gates.harness.turns import kept_share, last_tries, on_quiet_host
-from gates.harness.verdict import Finding, Judgement, Measure, Table, measured
+from gates.harness.verdict import Judgement, Table
 from gates.needle.grade import Grade, grade_codes
 from gates.profile import Settings
 
@@ -39,19 +38,8 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
     return Judgement(tuple(judge.measures), (_table(judge.asked),), tuple(judge.findings))
 
 
-@dataclass(slots=True)
-class _Judge:
-    """What is known of one history, and the measures and findings so far."""
-
-    events: Sequence[Event]
-    settings: Settings
-    baseline: Baseline | None
-    measures: list[Measure] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    asked: list[Operation] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.asked = operations(self.events)
+class _Judge(Judging):
+    """The claims of this gate."""
 
     def live(self) -> None:
         """Tokens of all conversations whose next turn was warm after filling, over what wide rows allow."""
@@ -89,7 +77,7 @@ class _Judge:
         self.say("capacity.cached_ratio", min((share for _, share in known), default=None), len(known))
         for one, share in known:
             if share < self.settings.number("min_cached_ratio"):
-                self._found(
+                self.find(
                     "capacity.cached_ratio", one, "the turn before from the cache", f"{share:.0%} of it"
                 )
         timed = [
@@ -115,44 +103,25 @@ class _Judge:
         for one, grade in graded:
             if grade is None or not grade.right:
                 found = grade.found if grade else f"{one.get('error')}: {one.get('message')}"
-                self._found("capacity.recall_ratio", one, ", ".join(one.get("expected")), found)
+                self.find("capacity.recall_ratio", one, ", ".join(one.get("expected")), found)
         starts = [one for what in STARTS for one in self._answered(what) if one.get("prompt_tokens")]
         errors = [abs(one.get("prompt_tokens") / one.get("planned_tokens") - 1) for one in starts]
         self.say("capacity.length_error_ratio", max(errors, default=None), len(errors))
 
     def ceiling(self) -> None:
         """At the ceiling a request is answered or cleanly refused, and no other one is ended for it."""
-        storm = [one for one in self.asked if one.invoke.what == ceiling.STORM]
-        faults = [(one, why) for one in storm if (why := ceiling.wrong(one))]
-        self.say("capacity.ceiling_fault_count", len(faults) if storm else None, len(storm))
-        for one, why in faults:
-            self._found(
-                "capacity.ceiling_fault_count", one, "an answer, or 503 with Retry-After and words", why
-            )
+        self.refusals()
         turned = sum(ceiling.refused(one) for one in self.asked)
         note = f"{turned} requests were cleanly refused"  # a storm that met no ceiling says nothing about it
-        self.say("capacity.ceiling_count", turned or None, len(storm), note=note)
         others = [one for one in self.asked if one.invoke.what != ceiling.STORM]
+        self.say("capacity.ceiling_count", turned or None, len(self.asked) - len(others), note=note)
         lost = [one for one in others if self._lost(one)]
         self.say("capacity.unanswered_count", len(lost), len(others))
         for one in lost:
             found = f"{one.get('error', 'an empty answer')}: {one.get('message', '')}"
-            self._found("capacity.unanswered_count", one, "an answer", found)
-        answered = [one for one in self.asked if one.outcome == "ok"]
-        doubts = [(one, why) for one in answered if (why := counts.fault(one))]
-        self.say(
-            "capacity.usage_error_ratio", len(doubts) / len(answered) if answered else None, len(answered)
-        )
-        for one, why in doubts:
-            self._found("capacity.usage_error_ratio", one, "true token counts", why)
-        self._left()
-
-    def _left(self) -> None:
-        settled = [one.get("inflight") for one in notes(self.events, SETTLED)]
-        left = sum(len(one.get("left", ())) for one in notes(self.events, FURTHER_ENDED))
-        known = bool(settled) and settled[-1] is not None
-        note = "" if known else "the server does not count what is open"
-        self.say("capacity.leftover_count", settled[-1] + left if known else None, len(settled), note=note)
+            self.find("capacity.unanswered_count", one, "an answer", found)
+        self.usage()
+        self.leftover()
 
     def _lost(self, one: Operation) -> bool:
         """Whether a request beside the storm was left without an answer, or with an empty one."""
@@ -203,25 +172,6 @@ class _Judge:
             and share >= self.settings.number("min_cached_ratio")
             and (ratio is None or ratio <= self.settings.number("max_warm_ttft_ratio"))
         )
-
-    def say(
-        self,
-        measure_id: str,
-        value: float | None,
-        n: int,
-        *,
-        interval: Interval | None = None,
-        note: str = "",
-    ) -> None:
-        """Add a measure."""
-        before = self.baseline.measures.get(measure_id) if self.baseline else None
-        self.measures.append(
-            measured(self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note)
-        )
-
-    def _found(self, measure_id: str, one: Operation, expected: str, found: str) -> None:
-        where = f"{one.invoke.what} {one.get('cell', '')}, {one.invoke.t_s:.1f} s after the start"
-        self.findings.append(Finding(measure_id, where, expected, found, str(one.get("text") or "")))
 
 
 def _decoding(one: Operation) -> tuple[float, float]:

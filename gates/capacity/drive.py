@@ -17,15 +17,13 @@ from gates.capacity.plan import TOGETHER, CapacityPlan
 from gates.errors import UsageError
 from gates.harness import ceiling, crowd, scrape
 from gates.harness.ceiling import Wave
-from gates.harness.reply import Reply
-from gates.harness.rig import Rig
-from gates.needle.deep import EXTRA, PROBE, PROBE_TOKENS, DeepTalk, DeepText, learn_ruler
+from gates.harness.rig import SETTLED, Rig
+from gates.needle.deep import EXTRA, TRIES, Asking, DeepTalk, DeepText, learn_ruler
 from gates.needle.hay import open_hay
 from gates.needle.sizing import Ruler
 
-PLANNED, FILLED, SETTLED = "capacity_planned", "budget_filled", "server_settled"  # remarks in the history
+PLANNED, FILLED = "capacity_planned", "budget_filled"  # remarks in the history
 REPLY_TOKENS: Final = 128  # three sentences need about forty
-TRIES: Final = 6
 STORM_AFTER_S: Final = 0.2  # how long the deep ones are left alone before the storm
 
 Job = Callable[[Rig], None]
@@ -53,11 +51,12 @@ class _Filling:
         self._rig = rig
         self._hay = open_hay(plan.hay, rig.data)
         self._ruler = Ruler(10.0, 1.25)
+        self._asking = Asking(REPLY_TOKENS, plan.deadline_s)
         self._deep = [DeepTalk(deep) for deep in plan.deep]
 
     def run(self) -> None:
         """Deep ones, both at once, fillers, all again, the storm, the deep ones once more."""
-        self._ruler = learn_ruler(self._hay, self._plan.deep[0].id, partial(self._ask, self._rig))
+        self._ruler = learn_ruler(self._hay, self._plan.deep[0].id, partial(self._asking.ask, self._rig))
         for talk in self._deep:
             self._rig.progress.cell(f"reading {talk.deep.tokens:,} tokens")
             self._begin(talk, "deep", {"pin_cache": True} if self._plan.pin else {})
@@ -72,7 +71,9 @@ class _Filling:
     def _begin(self, talk: DeepTalk, what: str, extra: Mapping[str, Any]) -> bool:
         """The first turn of a conversation; whether it got a reply."""
         talk.open(self._hay, self._ruler)
-        reply = self._ask(self._rig, what, talk.messages, _fields(talk.deep, 0), extra)
+        tries = 1 if what == "filler" else TRIES
+        fields = _fields(talk.deep, 0)
+        reply = self._asking.ask(self._rig, what, talk.messages, fields, extra, tries=tries)
         if reply:
             talk.take(reply.text)
         return reply is not None
@@ -80,7 +81,7 @@ class _Filling:
     def _turn(self, rig: Rig, talk: DeepTalk, what: str, *numbers: int) -> None:
         """The next turn; one without a reply leaves the conversation as it was."""
         talk.ask(*numbers)
-        reply = self._ask(rig, what, talk.messages, _fields(talk.deep, *numbers))
+        reply = self._asking.ask(rig, what, talk.messages, _fields(talk.deep, *numbers))
         if reply:
             talk.take(reply.text)
         else:
@@ -137,26 +138,6 @@ class _Filling:
             max_tokens=self._plan.storm_tokens,
             deadline_s=self._plan.deadline_s,
             extra=EXTRA,
-        )
-
-    def _ask(
-        self,
-        rig: Rig,
-        what: str,
-        messages: list[dict[str, str]],
-        fields: Mapping[str, Any],
-        extra: Mapping[str, Any] | None = None,
-    ) -> Reply | None:
-        """Ask until there is a reply, as long as the server only says that it is full."""
-        return ceiling.patiently(
-            rig,
-            what,
-            messages,
-            fields=fields,
-            max_tokens=PROBE_TOKENS if what == PROBE else REPLY_TOKENS,
-            deadline_s=self._plan.deadline_s,
-            extra={**EXTRA, **(extra or {})},
-            tries=1 if what == "filler" else TRIES,
         )
 
 

@@ -8,7 +8,7 @@ server may say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -28,14 +28,14 @@ from gates.churn.cases import (
 )
 from gates.churn.drift import Drift, Sample, drift
 from gates.churn.drive import BEGAN, ENDED, PLANNED
-from gates.churn.watch import SEEN, SETTLED
-from gates.harness import ceiling, counts
+from gates.churn.watch import SEEN
+from gates.harness import ceiling
 from gates.harness.baseline import Baseline
-from gates.harness.history import Event, Operation, notes, operations
-from gates.harness.rig import FURTHER_ENDED
-from gates.harness.stats import Interval, wilson
+from gates.harness.history import Event, Operation, notes
+from gates.harness.judging import Judging
+from gates.harness.stats import wilson
 from gates.harness.turns import PAGE_TOKENS, kept_share, last_tries, on_quiet_host
-from gates.harness.verdict import Finding, Judgement, Measure, measured
+from gates.harness.verdict import Judgement
 from gates.profile import Settings
 
 NEAR_FULL = 0.9  # of the budget
@@ -58,21 +58,12 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
     return Judgement(tuple(judge.measures), (table,), tuple(judge.findings), drawn)
 
 
-@dataclass(slots=True)
-class _Judge:
-    """What is known of one history, and the measures and findings so far."""
-
-    events: Sequence[Event]
-    settings: Settings
-    baseline: Baseline | None
-    measures: list[Measure] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    asked: list[Operation] = field(init=False)
-    cases: list[Case] = field(init=False)
-    storms: list[tuple[float, float]] = field(init=False)
+@dataclass
+class _Judge(Judging):
+    """The claims of this gate."""
 
     def __post_init__(self) -> None:
-        self.asked = operations(self.events)
+        super().__post_init__()
         self.cases = read_cases(self.asked)
         self.storms = ceiling.spans(self.events)
 
@@ -108,7 +99,7 @@ class _Judge:
             interval=wilson(right, len(answers)),
         )
         self.say("churn.rounds_count", len(answers), planned)
-        self._find("churn.recall_ratio", (case for case in answers if not case.right))
+        self._misses("churn.recall_ratio", (case for case in answers if not case.right))
         firsts = [one for one in last_tries(self.asked, DEEP) if one.outcome == "ok"]
         lengths = [
             one.get("prompt_tokens") / one.get("planned_tokens") for one in firsts if one.get("prompt_tokens")
@@ -155,12 +146,12 @@ class _Judge:
             len(short),
             interval=wilson(right, len(short)) if short else None,
         )
-        self._find("churn.client_ratio", (case for case in short if not case.right))
+        self._misses("churn.client_ratio", (case for case in short if not case.right))
         strange = [case for case in self.cases if case.strangers]
         self.say("churn.crosstalk_count", len(strange) if self.cases else None, len(self.cases))
         for case in strange:
             found = f"a code of another conversation: {', '.join(case.strangers)}"
-            self._found("churn.crosstalk_count", case.operation, "its own code", found)
+            self.find("churn.crosstalk_count", case.operation, "its own code", found)
         self._tenants()
         self._sample()
 
@@ -178,7 +169,7 @@ class _Judge:
             found = (
                 f"{one.get('cached_tokens')} of {one.get('prompt_tokens')} tokens from another tenant's cache"
             )
-            self._found("churn.tenant_leak_count", one, "nothing from the cache", found)
+            self.find("churn.tenant_leak_count", one, "nothing from the cache", found)
 
     def _sample(self) -> None:
         before = {case.get("cell"): case for case in self.cases if case.what == BEFORE}
@@ -194,7 +185,7 @@ class _Judge:
         self.say("churn.altered_count", len(altered) if whole else None, len(both), note=note)
         for new in altered:
             said = str(before[new.get("cell")].get("text"))
-            self._found("churn.altered_count", new.operation, f"the same as before: {said}", "another answer")
+            self.find("churn.altered_count", new.operation, f"the same as before: {said}", "another answer")
 
     def memory(self) -> None:
         """Memory does not grow: the slope is below its limit, and the last quarter is like the first."""
@@ -221,17 +212,14 @@ class _Judge:
 
     def ceiling(self) -> None:
         """At the ceiling a request is answered or refused with all that a client needs to come again."""
-        storm = [one for one in self.asked if one.invoke.what == ceiling.STORM]
-        faults = [(one, why) for one in storm if (why := ceiling.wrong(one))]
-        self.say("churn.ceiling_fault_count", len(faults) if storm else None, len(storm))
-        for one, why in faults:
-            self._found("churn.ceiling_fault_count", one, "an answer, or 503 with Retry-After and words", why)
+        self.refusals()
         turned = sum(ceiling.refused(one) for one in self.asked)
         seen = [(one.get("kv_used_bytes"), one.get("kv_budget_bytes")) for one in notes(self.events, SEEN)]
         full = sum(used >= NEAR_FULL * budget for used, budget in seen if budget and used is not None)
         note = f"{turned} refusals, {full} moments with a budget that was nearly full"
         reached = turned + full or None  # a storm that met no ceiling says nothing about it
-        self.say("churn.ceiling_count", reached, len(storm), note=note)
+        storm = sum(one.invoke.what == ceiling.STORM for one in self.asked)
+        self.say("churn.ceiling_count", reached, storm, note=note)
 
     def manners(self) -> None:
         """Nobody is left without an answer, counts are true, bad requests are refused, nothing stays open."""
@@ -239,20 +227,15 @@ class _Judge:
         lost = [one for one in good if unanswered(one, self.storms)]
         self.say("churn.unanswered_count", len(lost), len(good))
         for one in lost:
-            self._found(
-                "churn.unanswered_count", one, "an answer", f"{one.get('error')}: {one.get('message')}"
-            )
+            self.find("churn.unanswered_count", one, "an answer", f"{one.get('error')}: {one.get('message')}")
         answered = [one for one in good if one.outcome == "ok"]
         empty = [one for one in answered if not str(one.get("text") or "").strip()]
         self.say("churn.empty_count", len(empty), len(answered))
         for one in empty:
-            self._found("churn.empty_count", one, "an answer with a text", "HTTP 200 with an empty one")
-        doubts = [(one, why) for one in answered if (why := counts.fault(one))]
-        self.say("churn.usage_error_ratio", len(doubts) / len(answered) if answered else None, len(answered))
-        for one, why in doubts:
-            self._found("churn.usage_error_ratio", one, "true token counts", why)
+            self.find("churn.empty_count", one, "an answer with a text", "HTTP 200 with an empty one")
+        self.usage()
         self._malformed()
-        self._left()
+        self.leftover()
 
     def _malformed(self) -> None:
         sent = [one for one in self.asked if one.invoke.what == "malformed"]
@@ -264,36 +247,9 @@ class _Judge:
                 if one.get("status")
                 else f"{one.get('error')}: {one.get('message')}"
             )
-            self._found("churn.malformed_fault_count", one, f"HTTP 4xx for {one.get('sent')}", found)
+            self.find("churn.malformed_fault_count", one, f"HTTP 4xx for {one.get('sent')}", found)
 
-    def _left(self) -> None:
-        """Requests that were still open when every client had gone, and what the server itself left."""
-        settled = [one.get("inflight") for one in notes(self.events, SETTLED)]
-        left = sum(len(one.get("left", ())) for one in notes(self.events, FURTHER_ENDED))
-        known = bool(settled) and settled[-1] is not None
-        note = "" if known else "the server does not count what is open"
-        self.say("churn.leftover_count", settled[-1] + left if known else None, len(settled), note=note)
-
-    def say(
-        self,
-        measure_id: str,
-        value: float | None,
-        n: int,
-        *,
-        interval: Interval | None = None,
-        note: str = "",
-    ) -> None:
-        """Add a measure."""
-        before = self.baseline.measures.get(measure_id) if self.baseline else None
-        self.measures.append(
-            measured(self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note)
-        )
-
-    def _find(self, measure_id: str, wrong: Iterable[Case]) -> None:
+    def _misses(self, measure_id: str, wrong: Iterable[Case]) -> None:
         for case in wrong:
             wanted = f"{', '.join(case.get('expected'))} for the {case.get('key')}"
-            self._found(measure_id, case.operation, wanted, case.grade.found)
-
-    def _found(self, measure_id: str, one: Operation, expected: str, found: str) -> None:
-        where = f"{one.invoke.what} {one.get('cell', '')}, {one.invoke.t_s:.1f} s after the start"
-        self.findings.append(Finding(measure_id, where, expected, found, str(one.get("text") or "")))
+            self.find(measure_id, case.operation, wanted, case.grade.found)

@@ -22,14 +22,14 @@ from gates.harness import ceiling, crowd, scrape
 from gates.harness.ceiling import Wave
 from gates.harness.client import Message
 from gates.harness.reply import ClientError, Reply
-from gates.harness.rig import Rig
+from gates.harness.rig import SETTLED, Rig
 from gates.needle import text
-from gates.needle.deep import EXTRA, PROBE, PROBE_TOKENS, REPLY_TOKENS, DeepTalk, DeepText, learn_ruler, user
+from gates.needle.deep import EXTRA, Asking, DeepTalk, DeepText, learn_ruler, user
 from gates.needle.hay import Hay, open_hay
 from gates.needle.sizing import Ruler
 
 BEGAN, ENDED, PLANNED = "churn_began", "churn_ended", "churn_planned"  # remarks in the history
-TRIES: Final = 6  # of a question that the server refuses because it is full
+REPLY_TOKENS: Final = 64  # one sentence needs about twelve
 LONG_REPLY: Final = 400  # tokens of the answers that are left in the middle
 
 
@@ -63,17 +63,18 @@ class _Churn:
         self._hay = hay
         self._ruler = Ruler(10.0, 1.25)
         self._talk = DeepTalk(plan.deep)
+        self._asking = Asking(REPLY_TOKENS, plan.deadline_s)
         self._over = threading.Event()
 
     def run(self) -> None:
         """All three phases."""
-        self._ruler = learn_ruler(self._hay, self._plan.deep.id, partial(self._answered, self._rig))
+        self._ruler = learn_ruler(self._hay, self._plan.deep.id, partial(self._asking.ask, self._rig))
         self._rig.progress.cell(f"reading {self._plan.deep.tokens:,} tokens")
         self._begin()
         self._ask_sample("before")
         with watch.Watch(self._rig, watch.every_s(self._plan.minutes)), self._noted():
             self._together()
-        self._rig.history.note(watch.SETTLED, inflight=scrape.settled(self._rig.client))
+        self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client))
         self._ask_sample("after")
 
     def _begin(self) -> None:
@@ -81,7 +82,7 @@ class _Churn:
         self._talk.open(self._hay, self._ruler)
         pinned = {"pin_cache": True} if self._plan.pin else {}
         fields = _deep_fields(self._plan.deep, 0)
-        reply = self._answered(self._rig, "deep", self._talk.messages, fields, pinned)
+        reply = self._asking.ask(self._rig, "deep", self._talk.messages, fields, pinned)
         self._talk.take(reply.text if reply else "")
 
     @contextmanager
@@ -137,7 +138,7 @@ class _Churn:
         number = one.number + 1
         self._talk.ask(number)
         fields = {**_deep_fields(self._plan.deep, number), "round": one.number}
-        reply = self._answered(rig, "round", self._talk.messages, fields)
+        reply = self._asking.ask(rig, "round", self._talk.messages, fields)
         if reply is None:
             self._talk.withdraw()
         else:
@@ -152,7 +153,7 @@ class _Churn:
                 return
             talk = DeepTalk(deep)
             talk.open(self._hay, self._ruler)
-            self._answered(rig, "cold", talk.messages, _deep_fields(deep, 0), {"pin_cache": False})
+            self._asking.ask(rig, "cold", talk.messages, _deep_fields(deep, 0), {"pin_cache": False})
 
     def _short_client(self, client: int, rig: Rig) -> None:
         """One short session after the other, each on connections of its own."""
@@ -184,27 +185,7 @@ class _Churn:
         """The accuracy sample, without the cache, so that before and after compute the same."""
         for session in self._plan.sample:
             fields, cold = _short_fields(session, 0), {"cache_prompt": False}
-            self._answered(self._rig, f"sample_{when}", [user(session.message)], fields, cold)
-
-    def _answered(
-        self,
-        rig: Rig,
-        what: str,
-        messages: Sequence[Message],
-        fields: Mapping[str, Any],
-        extra: Mapping[str, Any] | None = None,
-    ) -> Reply | None:
-        """Ask until there is a reply, as long as the server only says that it is full."""
-        return ceiling.patiently(
-            rig,
-            what,
-            messages,
-            fields=fields,
-            max_tokens=PROBE_TOKENS if what == PROBE else REPLY_TOKENS,
-            deadline_s=self._plan.deadline_s,
-            extra={**EXTRA, **(extra or {})},
-            tries=TRIES,
-        )
+            self._asking.ask(self._rig, f"sample_{when}", [user(session.message)], fields, cold)
 
     def _try(
         self,

@@ -14,7 +14,6 @@ from gates.harness import scrape
 from gates.harness.rig import Rig
 
 SEEN: Final = "server_seen"  # a remark: memory and counters at one moment
-SETTLED: Final = "server_settled"  # a remark: what was still open after the last client had gone
 SAMPLES: Final = 240  # in one churn: twice a second in two minutes
 
 

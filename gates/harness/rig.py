@@ -36,6 +36,7 @@ class Progress(Protocol):
 LOST_IN_A_ROW = 3
 DIED, STUCK = "server_died", "server_stuck"  # remarks in the history: why a drive stopped
 FURTHER_ENDED = "further_server_ended"  # a remark: what a gate's own server left behind
+SETTLED = "server_settled"  # a remark: what was still open after the last client had gone
 
 
 @dataclass(slots=True)

@@ -1,22 +1,25 @@
 """A deep conversation: one long text with many codes, asked for one after the other.
 
-Owns its wording and its length; who asks what and when is for the gates that use it.
+Owns its wording, its length and how patiently it is asked; who asks what and when is for other gates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gates.errors import UsageError
-from gates.harness.reply import Reply
+from gates.harness import ceiling
+from gates.harness.client import Message
+from gates.harness.reply import NOTHING, Reply
+from gates.harness.rig import Rig
 from gates.needle import text
 from gates.needle.hay import Hay
 from gates.needle.prose import random_for
 from gates.needle.sizing import Ruler, cut, pieces
 
-REPLY_TOKENS: Final = 64  # one sentence needs about twelve
+TRIES: Final = 6  # of a question that the server refuses because it is full
 PROBE: Final = "probe"  # the kind of request that only asks how many tokens a text has
 PROBE_TOKENS: Final = 4  # of its answer
 PROBE_PIECES: Final = (200, 3000)
@@ -83,6 +86,36 @@ class DeepTalk:
     def withdraw(self) -> None:
         """Take the last question back, because it got no reply."""
         self.messages.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How requests of a deep conversation are sent: answers of at most so many tokens, in so many seconds."""
+
+    reply_tokens: int
+    deadline_s: float
+
+    def ask(
+        self,
+        rig: Rig,
+        what: str,
+        messages: Sequence[Message],
+        fields: Mapping[str, Any],
+        extra: Mapping[str, Any] = NOTHING,
+        *,
+        tries: int = TRIES,
+    ) -> Reply | None:
+        """Ask until there is a reply, as long as the server only says that it is full."""
+        return ceiling.patiently(
+            rig,
+            what,
+            messages,
+            fields=fields,
+            max_tokens=PROBE_TOKENS if what == PROBE else self.reply_tokens,
+            deadline_s=self.deadline_s,
+            extra={**EXTRA, **extra},
+            tries=tries,
+        )
 
 
 def user(content: str) -> dict[str, str]:

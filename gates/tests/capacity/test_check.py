@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gates import registry
-from gates.capacity.drive import FILLED, SETTLED
+from gates.capacity.drive import FILLED
 from gates.harness import ceiling, history, room
 from gates.harness.history import History
-from gates.harness.rig import FURTHER_ENDED
+from gates.harness.rig import FURTHER_ENDED, SETTLED
 from gates.harness.verdict import Measure
 from gates.profile import Value
 from gates.tests.capacity.driving import settings

@@ -11,10 +11,10 @@ import pytest
 
 from gates import registry
 from gates.churn.drive import BEGAN, ENDED, PLANNED
-from gates.churn.watch import SEEN, SETTLED
+from gates.churn.watch import SEEN
 from gates.harness import ceiling, history, room
 from gates.harness.history import History
-from gates.harness.rig import FURTHER_ENDED
+from gates.harness.rig import FURTHER_ENDED, SETTLED
 from gates.harness.verdict import Measure
 from gates.profile import Value
 from gates.tests.churn.driving import settings
