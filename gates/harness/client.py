@@ -6,9 +6,11 @@ Owns how one request is sent; no other module imports the HTTP library. What can
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import httpx2
 
@@ -20,7 +22,7 @@ from gates.harness.dialect import (
     raise_for_status,
     whole_reply,
 )
-from gates.harness.reply import NOTHING, ClientError, DeadlinePassed, Gone, Malformed, Model, Reply
+from gates.harness.reply import NOTHING, ClientError, DeadlinePassed, Gone, Malformed, Model, Refused, Reply
 from gates.harness.sse import EventParser
 
 Message = Mapping[str, Any]
@@ -30,6 +32,9 @@ SMALL_REPLY_S = 30.0  # for a whole reply that takes no computing
 MOST_BYTES = 64 << 20  # of one answer: some hundred for each of 131,072 tokens, four times over
 NO_STREAM = ("application/json", "text/html")  # what an error or a page before the server comes as
 NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
+# Members of no dialect that many servers know; others skip them, or refuse a request that has them.
+OPTIONAL: Final = ("think", "thinking", "chat_template_kwargs", "return_token_ids")
+UNKNOWN_MEMBER = (400, 422)
 
 
 class Client:
@@ -47,6 +52,7 @@ class Client:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.deadline_s = deadline_s
         self.model = model  # the name that requests carry; some servers want one, empty leaves it out
+        self.left_out: frozenset[str] = frozenset()  # optional members that the server has refused
         self._api_key = api_key
         self._clock = clock
         headers = {"accept-encoding": "identity", **self.credentials}  # bodies are read as they come
@@ -125,7 +131,10 @@ class Client:
         deadline_s: float | None = None,
         extra: Mapping[str, Any] = NOTHING,
     ) -> Reply:
-        """Ask for one chat reply; `extra` members are added to the body. Raises a ClientError otherwise."""
+        """Ask for one chat reply; `extra` members are added to the body. Raises a ClientError otherwise.
+
+        Optional members that the server refuses are left out, from then on at once; the reply names them.
+        """
         body: dict[str, Any] = {
             "messages": list(messages),
             "max_tokens": max_tokens,
@@ -139,9 +148,8 @@ class Client:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= extra
         deadline = self._clock() + (self.deadline_s if deadline_s is None else deadline_s)
-        send = self._streamed if stream else self._whole
         with _translated():
-            return send(body, deadline)
+            return self._known(self._streamed if stream else self._whole, body, deadline)
 
     def close(self) -> None:
         """Close all connections."""
@@ -164,6 +172,24 @@ class Client:
         deadline = self._clock() + within_s
         with self._http.stream("GET", path, timeout=within_s) as answer:
             return answer.status_code, b"".join(self._chunks(answer, deadline))
+
+    def _known(
+        self, send: Callable[[Mapping[str, Any], float], Reply], body: Mapping[str, Any], deadline: float
+    ) -> Reply:
+        """Send what the server knows of this body: not what it refused by name, if it takes the rest."""
+        left_out = self.left_out
+        while True:
+            sent = {name: value for name, value in body.items() if name not in left_out}
+            try:
+                reply = send(sent, deadline)
+            except Refused as error:
+                refused = _named(error, sent)
+                if not refused:
+                    raise
+                left_out |= refused
+            else:
+                self.left_out |= left_out
+                return replace(reply, left_out=tuple(sorted(left_out & body.keys())))
 
     def _whole(self, body: Mapping[str, Any], deadline: float) -> Reply:
         start = self._clock()
@@ -199,6 +225,13 @@ class Client:
             if taken > MOST_BYTES:
                 raise Malformed(f"the answer has more than {MOST_BYTES >> 10} KiB and does not end")
             yield chunk
+
+
+def _named(error: Refused, sent: Mapping[str, Any]) -> frozenset[str]:
+    """The optional members among those sent that a refusal names as its cause."""
+    if error.status not in UNKNOWN_MEMBER:
+        return frozenset()
+    return frozenset(name for name in OPTIONAL if name in sent and re.search(rf"\b{name}\b", str(error)))
 
 
 class _translated:  # noqa: N801  used like a function: `with _translated():`

@@ -1,7 +1,7 @@
 """Reads the OpenAI chat dialect as servers speak it: whole replies and streams, errors, counts, models.
 
-llama.cpp, vLLM, SGLang, ds4 and proxies before them write the same things in several ways; each is read here
-into one shape, and what is none of them is an error with its reason, never half a reply.
+llama.cpp, vLLM, SGLang, transformers, ds4 and proxies before them write the same things in several ways;
+each is read here into one shape, and what is none of them is an error with its reason, never half a reply.
 Knows JSON values and nothing of sockets.
 """
 
@@ -98,10 +98,15 @@ class StreamedReply:
         known["name"] = function.get("name") or known["name"]
         known["arguments"] += function.get("arguments") or ""
 
+    @property
+    def _all_there(self) -> bool:
+        """Whether nothing but an end mark can be missing, which transformers' server never sends."""
+        return bool(self.finish_reason) and self.usage.completion_tokens is not None
+
     def finish(self, seconds: float) -> Reply:
         """The whole reply; raises CutShort or Malformed when it has no end of its own."""
         text = _sound("".join(self.text))
-        if not self.done:
+        if not (self.done or self._all_there):
             missing = "[DONE]" if self.finish_reason else "a finish reason"
             raise CutShort(f"the stream ended without {missing} after {len(self.fragment_s)} fragments", text)
         return _ended(

@@ -5,7 +5,7 @@ Knows nothing of JSON and sockets: how an answer is read is in `dialect.py`, the
 ClientError            the request did not end in a usable reply
 ├── Refused            the server answered with an error status or an error object: definite
 ├── Malformed          the server answered with something that is not the dialect: definite
-├── CutShort           the stream ended without its end mark: definite, a part of the reply is kept
+├── CutShort           the stream ended before its end: definite, a part of the reply is kept
 │   └── BrokenOff      it has its end mark, but the server ended it, or does not say why it ended
 ├── Gone               no connection, or it was lost: nobody knows what became of the request
 └── DeadlinePassed     no end within the deadline: nobody knows what became of the request
@@ -51,7 +51,7 @@ class Malformed(ClientError):  # noqa: N818
 
 
 class CutShort(ClientError):  # noqa: N818
-    """The stream ended without a finish reason or `[DONE]`; `text` is what had come."""
+    """The stream ended without a finish reason, or without `[DONE]` and counts; `text` is what had come."""
 
     definite = True
 
@@ -85,7 +85,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One finished chat reply; times are seconds from the moment before the request was sent."""
+    """One finished chat reply; times are seconds from the moment before the request was sent.
+
+    `left_out` are members that the request was sent without, because the server refuses them.
+    """
 
     text: str
     reasoning: str
@@ -99,6 +102,7 @@ class Reply:
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     timings: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

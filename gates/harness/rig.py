@@ -197,4 +197,5 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
         "token_ids": list(reply.token_ids),
         "timings": dict(reply.timings),
         "model": reply.model,
+        "left_out": list(reply.left_out),
     }

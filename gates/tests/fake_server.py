@@ -26,7 +26,10 @@ FAULTS = (
     "slow_start",
     "never_healthy",
     "leaves_child",
+    "strict",
+    "refuses_thoughts",
 )
+MEMBERS = {"messages", "max_tokens", "temperature", "seed", "model", "stream", "stream_options"}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,6 +61,10 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(60)
         if fault == "refuses":
             self._json(503, {"error": {"message": "no room", "type": "server_error", "code": "overloaded"}})
+        elif fault == "strict" and body.keys() - MEMBERS:
+            self._json(422, {"detail": f"Unexpected field: {min(body.keys() - MEMBERS)!r}"})
+        elif fault == "refuses_thoughts":
+            self._json(400, {"error": {"message": "no room for thinking"}})
         elif fault == "malformed":
             self._json(200, {"choices": "none"})
         elif body.get("stream"):

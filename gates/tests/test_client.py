@@ -79,6 +79,33 @@ def test_a_stream_without_its_end_keeps_what_had_come() -> None:
     assert "You" == error.value.text
 
 
+THOUGHTLESS = {"thinking": {"type": "disabled"}, "return_token_ids": True}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_members_that_a_server_refuses_by_name_are_left_out_from_then_on(stream: bool) -> None:
+    with fake("strict") as client:
+        replies = [client.chat(ASK, max_tokens=8, stream=stream, extra=THOUGHTLESS) for _ in range(2)]
+        plain = client.chat(ASK, max_tokens=8, stream=stream)
+
+        assert frozenset(THOUGHTLESS) == client.left_out
+    assert [("return_token_ids", "thinking")] * 2 == [reply.left_out for reply in replies]
+    assert () == plain.left_out
+
+
+def test_a_refusal_that_names_what_the_dialect_has_stands() -> None:
+    with fake("strict") as client, pytest.raises(Refused, match="Unexpected field: 'top_p'"):
+        client.chat(ASK, max_tokens=8, extra={"top_p": 0.5, **THOUGHTLESS})
+
+
+def test_a_member_whose_absence_changes_nothing_is_sent_again() -> None:
+    with fake("refuses_thoughts") as client:
+        with pytest.raises(Refused, match="no room for thinking"):
+            client.chat(ASK, max_tokens=8, extra=THOUGHTLESS)
+
+        assert frozenset() == client.left_out
+
+
 def test_an_answer_in_another_form_is_malformed() -> None:
     with fake("malformed") as client, pytest.raises(Malformed, match=r"not a chat\.completion"):
         client.chat(ASK, max_tokens=8, stream=False)

@@ -53,9 +53,16 @@ def test_an_error_object_inside_a_stream_is_a_refusal() -> None:
         streamed({"error": {"message": "out of memory", "code": "insufficient_memory"}})
 
 
-def test_a_stream_with_a_reason_but_no_end_mark_is_cut_short() -> None:
+def test_a_stream_with_a_reason_but_neither_counts_nor_end_mark_is_cut_short() -> None:
     with pytest.raises(CutShort, match=r"without \[DONE\]"):
         streamed(choice("stop", content="x")).finish(1.0)
+
+
+def test_a_stream_with_counts_but_neither_reason_nor_end_mark_is_cut_short() -> None:
+    counted = {**choice(content="x"), "usage": {"completion_tokens": 1}}  # as with counts in every chunk
+
+    with pytest.raises(CutShort, match="without a finish reason"):
+        streamed(counted).finish(1.0)
 
 
 @pytest.mark.parametrize("data", ["[1]", "{", "null"])
@@ -157,6 +164,13 @@ DEEPSEEK = (
     b'"completion_tokens":9,"total_tokens":14,"prompt_cache_hit_tokens":3,'
     b'"completion_tokens_details":{"reasoning_tokens":4}}}\r\n\r\ndata:[DONE]\r\n\r\n'
 )
+TRANSFORMERS = (  # no end mark
+    b'data: {"choices":[{"delta":{"role":"assistant"},"index":0}],"system_fingerprint":""}\n\n'
+    b'data: {"choices":[{"delta":{"reasoning_content":"2 and 2."},"index":0}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":"It is 4."},"index":0}]}\n\n'
+    b'data: {"choices":[{"delta":{},"index":0,"finish_reason":"stop"}],'
+    b'"usage":{"completion_tokens":9,"prompt_tokens":5,"total_tokens":14}}\n\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +181,7 @@ DEEPSEEK = (
         pytest.param(VLLM, None, None, id="vLLM"),
         pytest.param(SGLANG, 3, 4, id="SGLang"),
         pytest.param(DEEPSEEK, 3, 4, id="DeepSeek"),
+        pytest.param(TRANSFORMERS, None, None, id="transformers"),
     ],
 )
 def test_what_each_server_sends_is_read_into_one_shape(
