@@ -155,6 +155,7 @@ NEEDLE = GateSpec(
         Key("tier_cells", "counts"),
         Key("tier_order_cells", "counts"),
         Key("tier_absent_cells", "counts"),
+        Key("tier_cold_asks", "counts"),
         Key("depths", "ratios"),
         Key("ttft_noise_s", "number"),
         Key("ttft_noise_ratio", "number"),

@@ -1,8 +1,8 @@
 """Judges a needle history: recall, decoys, absent needles, order, follow-ups, cache, flatness, honest counts.
 
 Pure: the same events and settings give the same judgement, also years later.
-Owns how cells become measures; `grade` and `cases` say what is right, `flatness` what is flat, `usage` which
-counts are true.
+Owns how cells become measures; `grade` and `cases` say what is right, `flatness` what is flat and
+`timing` by which times, `usage` which counts are true.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gates.harness.stats import Interval, failure_bound, wilson
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.needle import flatness, usage
 from gates.needle.cases import Case, findings, planned_turns, read_cases, table, unanswered
+from gates.needle.timing import times
 from gates.profile import Settings
 
 FIRST, ANY = "first", "any"  # in place of the kind of a turn
@@ -28,9 +29,9 @@ def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None
     """The measures of the needle gate; a measure whose cells were not asked has no value."""
     asked = operations(events)
     cases = read_cases(asked)
-    judge = _Judge(settings, baseline, cases, planned_turns(events))
+    judge = _Judge(settings, baseline, asked, cases, planned_turns(events))
     doubts = usage.doubts(asked)
-    measures = (*judge.recall(), *judge.cache(), *judge.times(), *judge.counts(asked, doubts))
+    measures = (*judge.recall(), *judge.cache(), *judge.times(), *judge.counts(doubts))
     return Judgement(measures, (table(cases),), findings(cases, doubts))
 
 
@@ -43,6 +44,7 @@ class _Judge:
 
     settings: Settings
     baseline: Baseline | None
+    asked: Sequence[Operation]
     cases: Sequence[Case]
     planned: Mapping[str, tuple[str, ...]]  # the kinds of turns of every cell
 
@@ -136,30 +138,32 @@ class _Judge:
         firsts = self.final(FIRST)
         settled = [case for case in firsts if not self.gap or self._went_on(case)]
         errors = _known(settled, lambda case: abs(case.get("prompt_tokens") / case.get("tier_tokens") - 1))
-        timed = [case for case in firsts if case.what == "recall"]
-        quiet = [case for case in timed if self._undisturbed(case)]
-        tiers = _tiers(quiet) if 2 * len(quiet) >= len(timed) else []
+        timed = times(self.asked, quiet_host_ratio=self.settings.number("quiet_host_ratio"))
         noise_s, trim = self.settings.number("ttft_noise_s"), self.settings.count("ttft_trim_count")
         noise_ratio = self.settings.number("ttft_noise_ratio")
         spread = flatness.worst(
             [
                 (flatness.spread(tier, noise_s=noise_s, noise_ratio=noise_ratio, trim=trim), tier.tokens)
-                for tier in tiers
+                for tier in timed.tiers
             ]
         )
-        slopes = [(tier.tokens, found) for tier in tiers if (found := flatness.slope(tier, tiers=len(tiers)))]
-        count = sum(len(tier.timings) for tier in tiers)
-        disturbed = f"{len(timed) - len(quiet)} of {len(timed)} cells"
+        slopes = [
+            (tier.tokens, found)
+            for tier in timed.tiers
+            if (found := flatness.slope(tier, tiers=len(timed.tiers)))
+        ]
+        disturbed = f"{timed.disturbed} of {timed.cells} cells"
         busy = f"the host was busy with other work during {disturbed}: ask again on a quiet host"
+        joint = flatness.joint_slope(timed.tiers)
         return [
             self._measure("needle.length_error_ratio", max(errors, default=None), len(errors)),
             self._measure(
                 "needle.ttft_spread_ratio",
                 spread[0] if spread else None,
-                count,
+                timed.count,
                 note=f"largest at {spread[1]} tokens" if spread else busy,
             ),
-            self._slope(slopes, flatness.joint_slope(tiers), count, nothing=busy if not tiers else ""),
+            self._slope(slopes, joint, timed.count, nothing="" if timed.tiers else busy),
         ]
 
     def _slope(
@@ -190,20 +194,15 @@ class _Judge:
             for case in self.cases
         )
 
-    def _undisturbed(self, case: Case) -> bool:
-        """Whether the host left the server alone during this cell, as far as anyone can tell."""
-        busy = case.get("host_busy_ratio")
-        return busy is None or bool(busy <= self.settings.number("quiet_host_ratio"))
-
-    def counts(self, asked: Sequence[Operation], doubts: Sequence[usage.Doubt]) -> list[Measure]:
+    def counts(self, doubts: Sequence[usage.Doubt]) -> list[Measure]:
         """Honest usage, replies cut by the token limit, requests without an answer."""
-        answered = sum(operation.outcome == "ok" for operation in asked)
+        answered = sum(operation.outcome == "ok" for operation in self.asked)
         cut = sum(case.get("finish_reason") == "length" for case in self.cases)
-        lost = sum(unanswered(operation) for operation in asked)
+        lost = sum(unanswered(operation) for operation in self.asked)
         return [
             self._measure("needle.usage_error_ratio", len(doubts) / answered if answered else None, answered),
             self._measure("needle.truncated_count", cut, len(self.cases)),
-            self._measure("needle.unanswered_count", lost, len(asked)),
+            self._measure("needle.unanswered_count", lost, len(self.asked)),
         ]
 
     def _share(
@@ -259,18 +258,6 @@ def _kept(second: Case, first: Case) -> float:
 def _time_left(second: Case, first: Case, *, noise_s: float) -> float:
     """The first-token time of the second turn, less what the host may add, over that of the first."""
     return float(max(0.0, second.get("first_token_s") - noise_s) / first.get("first_token_s"))
-
-
-def _tiers(cases: Sequence[Case]) -> list[flatness.Tier]:
-    """The cold recall cells of every tier that have a first-token time."""
-    by_tier: dict[int, list[flatness.Timing]] = {}
-    for case in cases:
-        seconds, prompt = case.get("first_token_s"), case.get("prompt_tokens")
-        if seconds and prompt:
-            tier = case.get("tier_tokens")
-            time_s = flatness.scaled(seconds, prompt_tokens=prompt, tier_tokens=tier)
-            by_tier.setdefault(tier, []).append(flatness.Timing(case.get("depth"), time_s))
-    return [flatness.Tier(tokens, tuple(timings)) for tokens, timings in sorted(by_tier.items())]
 
 
 def _slope_note(where: str, interval: Interval) -> str:

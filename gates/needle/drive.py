@@ -1,7 +1,9 @@
 """Asks the cells of a needle plan: two or three turns a cell, each text cut to the tokens of its tier.
 
 The lengths come from the server's own `usage`: two probes first, then every reply corrects the ruler.
-A text that missed its tier is asked once more with its halves exchanged, so that it is cold again.
+A text that missed its tier is asked once more with its halves exchanged, so that it is as long and cold again.
+In the end first turns are asked again for their time alone, in passes over all cells: a host that was slow
+for a while is not slow in every one.
 Writes what `check` needs into the history, grades nothing.
 """
 
@@ -20,6 +22,7 @@ from gates.needle.hay import Hay, open_hay
 from gates.needle.plan import Cell, NeedlePlan, Turn
 from gates.needle.prose import prose
 from gates.needle.sizing import Ruler, Scale, cut, pieces, turned
+from gates.needle.timing import COLD
 
 REPLY_TOKENS: Final = 256  # three sentences need about sixty
 ATTEMPTS: Final = 3
@@ -39,11 +42,17 @@ def drive(plan: NeedlePlan, rig: Rig) -> None:
     asker = _Asker(plan, rig, open_hay(plan.hay, rig.data))
     planned = {cell.id: [turn.what for turn in cell.turns] for cell in plan.asked_cells}
     rig.history.note("planned_cells", cells=planned, hay=plan.hay)
-    rig.progress.cells(plan.cells, weights=[cell.tier_tokens for cell in plan.asked_cells])
+    again = plan.asked_again
+    rig.progress.cells(
+        plan.cells + len(again), weights=[cell.tier_tokens for cell in (*plan.asked_cells, *again)]
+    )
     asker.calibrate()
     for cell in plan.asked_cells:
         rig.progress.cell(f"{cell.ask} at {cell.tier_tokens:,} tokens, depth {cell.depth:.0%}")
         asker.ask(cell)
+    for number, cell in enumerate(again, start=1):
+        rig.progress.cell(f"first token again at {cell.tier_tokens:,} tokens, depth {cell.depth:.0%}")
+        asker.time(cell, attempt=ATTEMPTS + number)
 
 
 def _fit(plan: NeedlePlan, context_tokens: int) -> None:
@@ -97,18 +106,22 @@ class _Asker:
         """All turns of a cell; the first again while its length is off and attempts are left."""
         ruler = self._scale.ruler
         for attempt in range(1, ATTEMPTS + 1):
-            message = self._message(cell, ruler, again=attempt > 1)
-            talk = _Talk(cell, attempt, [_user(message)])
+            talk = self._talk(cell, ruler, attempt)
             reply = self._ask(talk)
             if reply is None:
                 return
             prompt_tokens = reply.usage.prompt_tokens or cell.tier_tokens
-            ruler = ruler.corrected(pieces(message), prompt_tokens)
-            self._scale.learn(cell.tier_tokens, pieces(message), prompt_tokens)
+            ruler = ruler.corrected(talk.pieces, prompt_tokens)
+            self._scale.learn(cell.tier_tokens, talk.pieces, prompt_tokens)
             missed = abs(prompt_tokens - cell.tier_tokens)
             if missed <= self._plan.length_tolerance * cell.tier_tokens or attempt == ATTEMPTS:
                 self._go_on(talk, reply)
                 return
+
+    def time(self, cell: Cell, *, attempt: int) -> None:
+        """The first turn up to its first token, in hay of its own; attempts beyond `ATTEMPTS` are these."""
+        talk = self._talk(cell, self._scale.ruler, attempt)
+        self._chat(COLD, talk.messages, talk.fields(), max_tokens=1)
 
     def _go_on(self, talk: _Talk, reply: Reply | None) -> None:
         """The later turns of a conversation, until one gets no reply."""
@@ -121,11 +134,11 @@ class _Asker:
     def _ask(self, talk: _Talk) -> Reply | None:
         return self._chat(talk.turn.what, talk.messages, talk.fields(), max_tokens=REPLY_TOKENS)
 
-    def _message(self, cell: Cell, ruler: Ruler, *, again: bool) -> str:
-        """The user message that has the tier's prompt tokens by this ruler."""
-        frame = pieces(cell.message(""))
-        hay = cut(self._hay.sentences(cell.hay_seed), ruler.pieces(cell.tier_tokens) - frame)
-        return cell.message(turned(hay) if again else hay)
+    def _talk(self, cell: Cell, ruler: Ruler, attempt: int) -> _Talk:
+        """The first turn of this attempt: the user message that has the tier's prompt tokens by this ruler."""
+        seed = f"{cell.hay_seed}/{attempt}" if attempt > ATTEMPTS else cell.hay_seed
+        hay = cut(self._hay.sentences(seed), ruler.pieces(cell.tier_tokens) - pieces(cell.message("")))
+        return _Talk(cell, attempt, [_user(cell.message(turned(hay) if 1 < attempt <= ATTEMPTS else hay))])
 
     def _chat(
         self, what: str, messages: list[dict[str, str]], fields: Mapping[str, Any], *, max_tokens: int
@@ -147,6 +160,11 @@ class _Talk:
         """The turn whose question was put last."""
         return self.cell.turns[len(self.messages) // 2]
 
+    @property
+    def pieces(self) -> int:
+        """Words and marks of all messages."""
+        return sum(pieces(message["content"]) for message in self.messages)
+
     def fields(self) -> dict[str, Any]:
         """What the history keeps of the question."""
         cell, turn = self.cell, self.turn
@@ -159,7 +177,7 @@ class _Talk:
             "asked_keys": turn.keys,
             "expected": turn.expected,
             "others": turn.others,
-            "pieces": sum(pieces(message["content"]) for message in self.messages),
+            "pieces": self.pieces,
             "question_pieces": pieces(turn.question),
             "sha256": hashlib.sha256(self.messages[0]["content"].encode("utf-8")).hexdigest(),
         }

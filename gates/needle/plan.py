@@ -68,6 +68,7 @@ class Cell:
     row: tuple[Needle, ...]  # what a recall cell asks for at once in its second turn; empty in others
     absent_key: str  # what an absent cell asks for; empty in others
     hay_seed: str
+    cold_asks: int = 1  # how often its first turn is timed
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -109,6 +110,12 @@ class NeedlePlan:
         """How many cells there are."""
         return len(self.asked_cells)
 
+    @property
+    def asked_again(self) -> tuple[Cell, ...]:
+        """The cells whose first turn is timed again, pass after pass over all of them."""
+        most = max((cell.cold_asks for cell in self.asked_cells), default=1)
+        return tuple(cell for done in range(1, most) for cell in self.asked_cells if cell.cold_asks > done)
+
 
 def plan(settings: Settings, *, seed: int) -> NeedlePlan:
     """The cells of a profile's needle table; UsageError when its lists do not fit each other."""
@@ -118,10 +125,11 @@ def plan(settings: Settings, *, seed: int) -> NeedlePlan:
         settings.counts("tier_cells"),
         settings.counts("tier_order_cells"),
         settings.counts("tier_absent_cells"),
+        settings.counts("tier_cold_asks"),
         strict=True,
     )
     cells: list[Cell] = []
-    for tier, (recall, order, absent) in zip(tiers, counts, strict=True):
+    for tier, (recall, order, absent, cold_asks) in zip(tiers, counts, strict=True):
         asks: tuple[Ask, ...] = (
             *_times("recall", recall),
             *_times("order", order),
@@ -130,7 +138,14 @@ def plan(settings: Settings, *, seed: int) -> NeedlePlan:
         depths = [*_spread(recall, settings.numbers("depths")), *_spread(order, settings.numbers("depths"))]
         name = f"needle/{settings.text('case_set')}/{tier}"
         tier_cells = [
-            make_cell(f"{name}/{n}", tier_tokens=tier, ask=ask, depth=depth, seed=seed)
+            make_cell(
+                f"{name}/{n}",
+                tier_tokens=tier,
+                ask=ask,
+                depth=depth,
+                seed=seed,
+                cold_asks=cold_asks if ask == "recall" else 1,
+            )
             for n, (ask, depth) in enumerate(zip(asks, [*depths, *[0.0] * absent], strict=True))
         ]
         # Shuffled: a host that slows down over the minutes must not look like a cost of depth.
@@ -139,7 +154,9 @@ def plan(settings: Settings, *, seed: int) -> NeedlePlan:
     return NeedlePlan(hay, settings.number("max_length_error_ratio"), tuple(cells))
 
 
-def make_cell(cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: int) -> Cell:
+def make_cell(
+    cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: int, cold_asks: int = 1
+) -> Cell:
     """The cell of an id; keys, codes and the places of its decoys are drawn from id and seed."""
     draw = random_for(f"{cell_id}/{seed}")
     names = iter(_shuffled(text.KEYS, draw))
@@ -160,6 +177,7 @@ def make_cell(cell_id: str, *, tier_tokens: int, ask: Ask, depth: float, seed: i
         row=tuple(row),
         absent_key=next(names) if ask == "absent" else "",
         hay_seed=f"{cell_id}/{seed}/hay",
+        cold_asks=cold_asks,
     )
 
 
@@ -197,7 +215,7 @@ def _shuffled(items: Sequence[Item], draw: random.Random) -> list[Item]:
 
 def _check(settings: Settings) -> None:
     tiers = settings.counts("tiers_tokens")
-    for name in ("tier_cells", "tier_order_cells", "tier_absent_cells"):
+    for name in ("tier_cells", "tier_order_cells", "tier_absent_cells", "tier_cold_asks"):
         if len(settings.counts(name)) != len(tiers):
             raise UsageError(
                 f"[needle] {name} has {len(settings.counts(name))} entries and tiers_tokens has {len(tiers)};"
@@ -207,6 +225,11 @@ def _check(settings: Settings) -> None:
         raise UsageError(
             f"[needle] tiers_tokens is {list(tiers)}; give lengths from {SHORTEST_TOKENS} tokens on,"
             " shortest first"
+        )
+    if min(settings.counts("tier_cold_asks")) < 1:
+        raise UsageError(
+            f"[needle] tier_cold_asks is {list(settings.counts('tier_cold_asks'))}; every first turn is asked"
+            " at least once, so give 1 or more for each tier"
         )
     if not settings.numbers("depths"):
         raise UsageError("[needle] depths is empty; give at least one depth from 0 to 1")

@@ -25,6 +25,7 @@ def against(fault: str, folder: Path, *, cells: int = 4, deadline_s: float = 20.
             "tier_cells": [cells],
             "tier_order_cells": [min(cells, 2)],
             "tier_absent_cells": [min(cells, 2)],
+            "tier_cold_asks": [2],
         }
     )
     backend = FAULTS[fault](Reader(seconds_per_token=SECONDS_PER_TOKEN.get(fault, 0.0001)))

@@ -42,6 +42,7 @@ def against(fault: str, engine: str, folder: Path) -> Judgement:
             "tier_cells": [3],
             "tier_order_cells": [0],
             "tier_absent_cells": [1],
+            "tier_cold_asks": [1],
             "ttft_noise_s": 0.3,
             "max_ttft_spread_ratio": 100.0,  # the host may have other work
         }

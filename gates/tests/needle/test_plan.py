@@ -69,7 +69,7 @@ def test_release_asks_70_cells_up_to_130k_and_ten_each_at_248k_and_519k() -> Non
 
 @pytest.mark.parametrize(
     ("name", "cells", "allowed"),
-    [("ci", 27, 1), ("nightly", 68, 1), ("candidate", 40, 0), ("release", 106, 0)],
+    [("ci", 28, 1), ("nightly", 73, 1), ("candidate", 40, 0), ("release", 106, 0)],
 )
 def test_the_bound_of_a_profile_lets_as_many_cells_fail_as_documented(
     name: str, cells: int, allowed: int
@@ -93,6 +93,14 @@ def test_depths_are_not_asked_in_their_order() -> None:
     depths = [c.depth for c in of_profile("ci").asked_cells if c.tier_tokens == 8192 and c.ask == "recall"]
 
     assert sorted(depths) != depths
+
+
+def test_first_turns_are_timed_again_in_passes_over_all_cells_of_their_tier() -> None:
+    again = [(cell.tier_tokens, cell.ask, cell.id) for cell in of_profile("ci").asked_again]
+
+    assert 20 == len(again)
+    assert {(1024, "recall")} == {(tokens, ask) for tokens, ask, _ in again}
+    assert again[:10] == again[10:]
 
 
 def test_a_message_holds_every_needle_and_not_the_absent_key() -> None:
@@ -130,6 +138,7 @@ def test_a_recall_cell_asks_for_all_its_codes_in_its_second_turn() -> None:
         pytest.param({"tier_cells": [1]}, "tier_cells has 1 entries", id="lists_of_different_length"),
         pytest.param({"tiers_tokens": [8192, 1024, 32768]}, "shortest first", id="not_upwards"),
         pytest.param({"tiers_tokens": [10, 1024, 32768]}, "from 256 tokens", id="too_short"),
+        pytest.param({"tier_cold_asks": [1, 0, 1]}, "at least once", id="never_asked"),
         pytest.param({"depths": []}, "depths is empty", id="no_depths"),
         pytest.param({"hay": "straw"}, "allowed are prose, novel", id="unknown_hay"),
     ],
