@@ -1,7 +1,7 @@
 """Asks the cells of a needle plan: two or three turns a cell, each text cut to the tokens of its tier.
 
 The lengths come from the server's own `usage`: two probes first, then every reply corrects the ruler.
-A text that missed its tier is asked once more with its halves exchanged, so that it is as long and cold again.
+A text that missed its tier is asked once more with its halves exchanged, so as long and cold again.
 In the end first turns are asked again for their time alone, in passes over all cells: a host that was slow
 for a while is not slow in every one.
 Writes what `check` needs into the history, grades nothing.
@@ -135,7 +135,7 @@ class _Asker:
         return self._chat(talk.turn.what, talk.messages, talk.fields(), max_tokens=REPLY_TOKENS)
 
     def _talk(self, cell: Cell, ruler: Ruler, attempt: int) -> _Talk:
-        """The first turn of this attempt: the user message that has the tier's prompt tokens by this ruler."""
+        """The first turn of this attempt: a message of the tier's prompt tokens by this ruler."""
         seed = f"{cell.hay_seed}/{attempt}" if attempt > ATTEMPTS else cell.hay_seed
         hay = cut(self._hay.sentences(seed), ruler.pieces(cell.tier_tokens) - pieces(cell.message("")))
         return _Talk(cell, attempt, [_user(cell.message(turned(hay) if 1 < attempt <= ATTEMPTS else hay))])
