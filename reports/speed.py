@@ -197,6 +197,15 @@ def file_name(record: Record) -> str:
     return f"{record['date']}-{card}{part}.json"
 
 
+def wrong(report: Record) -> str:
+    """Why a report cannot be a record, as that of a build that computes wrongly; empty if it can."""
+    if not report.get("storage", {}).get("same_logits", True):
+        return "the logits over packed rows and over wide ones of the same values differ"
+    if not all(row.get("finite", True) for part in ("decode", "rows") for row in report.get(part, ())):
+        return "a step gave logits that are no finite numbers"
+    return ""
+
+
 def completed(report: Mapping[str, Any], commit: str, load: Mapping[str, Any] | None) -> dict[str, Any]:
     """The report as a record: with its date, the commit it is of, and a timed load beside it."""
     record = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit, **report}
@@ -212,6 +221,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     load = json.loads(options.load.read_text(encoding="utf-8")) if options.load else None
     report = json.loads(options.report.read_text(encoding="utf-8"))
+    if fault := wrong(report):
+        parser.error(f"{options.report} is not kept: {fault}; run `pytest -m device` on that card first")
     record = completed(report, options.commit or _head(), load)
     from reports.speed_plot import draw
 

@@ -176,3 +176,23 @@ def test_kernels_are_named_shortly(kernel: str, name: str) -> None:
 def test_a_document_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the line"):
         speed.replaced("no marks", "text")
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        pytest.param({"storage": {"depth": 131072, "same_logits": False}}, "packed rows", id="other_logits"),
+        pytest.param({"rows": [{"rows": 5, "finite": False}]}, "finite", id="not_finite"),
+    ],
+)
+def test_a_report_of_a_build_that_computes_wrongly_is_not_kept(
+    part: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps(small() | part), encoding="utf-8")
+
+    with pytest.raises(SystemExit):
+        speed.main([str(report)])
+
+    assert said in capsys.readouterr().err
+    assert "" == speed.wrong(small())
