@@ -126,8 +126,13 @@ def load(
 
 
 def check_exposure(settings: ServerSettings) -> None:
-    """Refuse to listen where others can reach the server without a key."""
-    if settings.api_key or settings.host == "localhost":
+    """Refuse to listen where others can reach the server without a key, and keys that open to everybody."""
+    if settings.api_key and not settings.keys:
+        raise SettingError(
+            f"server.api_key holds no key, found {shown(settings.api_key)}; "
+            "give one or several separated by commas, or leave it out"
+        )
+    if settings.keys or settings.host == "localhost":
         return
     try:
         private = ipaddress.ip_address(settings.host).is_loopback

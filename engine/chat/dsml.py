@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from engine.chat.markers import DSML
 from engine.chat.request import ToolCall
 from engine.chat.segments import Segment, marker, text
+from engine.chat.strict import read_json
 
 PARAMETER_END = f"</{DSML}parameter>"
 
@@ -35,7 +36,7 @@ def render_calls(calls: Iterable[ToolCall]) -> list[Segment]:
 def parse_arguments(arguments: str) -> dict[str, object] | None:
     """The object a call's arguments spell, or None when they are anything else."""
     try:
-        value = json.loads(arguments, parse_constant=_refuse_constant)
+        value = read_json(arguments)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -44,10 +45,6 @@ def parse_arguments(arguments: str) -> dict[str, object] | None:
 def dump(value: object) -> str:
     """JSON as the model was trained on: blanks after separators, no escapes for non-ASCII."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _tag(slash: str, rest: str) -> list[Segment]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from engine.errors import CapacityError, EngineError, MethodError, UnauthorizedError
 from engine.server.dialects import anthropic, openai
 
+UNEXPECTED = "the server failed on this request; it is not the request's fault"
 ANTHROPIC_PATHS = ("/v1/messages", "/anthropic")
 
 

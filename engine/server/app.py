@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from engine.config import ServerSettings
 from engine.errors import EngineError, MethodError, NotFoundError, RequestError
-from engine.server.answers import error_response
+from engine.server.answers import UNEXPECTED, error_response
 from engine.server.dialects.anthropic import AnthropicMessages
 from engine.server.dialects.completions import OpenAICompletions
 from engine.server.dialects.openai import OpenAIChat
@@ -95,7 +95,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         missing = NotFoundError(f"there is no {where}; chat lives at POST /v1/chat/completions")
         return _answer_error(request, missing)
     if error.status_code == 405:
-        allowed = tuple((error.headers or {}).get("Allow", "").split(", "))
+        allowed = tuple(sorted((error.headers or {}).get("Allow", "").split(", ")))  # GET before HEAD
         return _answer_error(
             request, MethodError(f"{where} is not possible; use {allowed[0]}", allowed=allowed)
         )
@@ -108,6 +108,4 @@ async def _client_gone(_: Request, __: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("event=request_failed request=%s error=%s", request.state.request_id, type(error).__name__)
-    return _answer_error(
-        request, EngineError("the server failed on this request; it is not the request's fault")
-    )
+    return _answer_error(request, EngineError(UNEXPECTED))

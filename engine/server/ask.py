@@ -77,9 +77,8 @@ def read_cache(fields: Fields) -> CacheWish:
 
 
 def read_model(fields: Fields) -> str | None:
-    """The model's name, which is only repeated; half characters in it become U+FFFD."""
-    name = fields.string("model", longest=MAX_MODEL_LENGTH)
-    return name.encode("utf-8", "replace").decode() if name else None
+    """The model's name, which is only repeated."""
+    return fields.string("model", longest=MAX_MODEL_LENGTH) or None
 
 
 def read_sampling(fields: Fields, defaults: SamplingParams) -> SamplingParams:

@@ -6,11 +6,11 @@ Owns the limits of size, time and nesting.  Knows nothing of what the members me
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 
+from engine.chat.strict import read_json
 from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError, shown
 from engine.server.stream import ClientGoneError
 from engine.server.traffic import Traffic
@@ -27,9 +27,9 @@ async def read_body(request: Request, *, limit: int, timeout_s: float, traffic: 
 
     Raises RequestError for a body outside the limits, ClientGoneError when the client leaves before its end.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise BodyEncodingError(f"content-encoding is {shown(encoding)}; send the body uncompressed")
+    encodings = ", ".join(request.headers.getlist("content-encoding"))
+    if encodings.lower() not in ("", "identity"):
+        raise BodyEncodingError(f"content-encoding is {shown(encodings)}; send the body uncompressed")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
@@ -68,13 +68,16 @@ async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
 
 
 def decode_object(body: bytes) -> Mapping[str, object]:
-    """The JSON object of a body; raises RequestError for anything else."""
+    """The JSON object of a body in UTF-8; raises RequestError for anything else.
+
+    JSON of other encodings is refused: its marks could not be counted before it is decoded.
+    """
     if not body.strip():
         raise _invalid("the body is empty")
     if _too_many_values(body):
         raise _invalid(f"the body holds more than {MAX_VALUES} values")
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
+        value = read_json(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise _invalid(f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
@@ -90,10 +93,6 @@ def _too_large(limit: int) -> BodyTooLargeError:
 
 def _invalid(what: str) -> RequestError:
     return RequestError(f"{what}; send one JSON object", code="invalid_json")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _too_many_values(body: bytes) -> bool:

@@ -53,12 +53,12 @@ class Doorway:
         await self._inner(scope)(scope, receive, send_with_id)
 
     def _inner(self, scope: Scope) -> ASGIApp:
-        if scope["method"] == "OPTIONS":
-            return Response(status_code=204)
         if (error := _ambiguous(scope)) is not None:
             answer = error_response(error, path=scope["path"], request_id=scope["state"]["request_id"])
             answer.headers["connection"] = "close"  # what follows on this connection may be part of the body
             return answer
+        if scope["method"] == "OPTIONS":
+            return Response(status_code=204)
         tenant = self._tenant(scope)
         if tenant is not None:
             scope["state"]["tenant"] = tenant

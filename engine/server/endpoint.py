@@ -23,7 +23,7 @@ from engine.core import Request, SamplingParams, TokenRule
 from engine.errors import BrokenCallError, ContextLengthError, EngineError, RequestError
 from engine.metrics import Metrics
 from engine.server import journal
-from engine.server.answers import json_response
+from engine.server.answers import UNEXPECTED, json_response
 from engine.server.ask import Ask
 from engine.server.body import decode_object, read_body
 from engine.server.dialects.counts import timings
@@ -73,7 +73,7 @@ class Caller:
         """The tenant that shares prefixes with this one under the same salt."""
         if not salt:
             return self.tenant
-        return hashlib.sha256(f"{self.tenant} {salt}".encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(f"{self.tenant} {salt}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +169,11 @@ class Answer:
             self._ended()
             for frame in writer.finished(self.generation.summaries):
                 yield frame
-        except EngineError as error:
+        except Exception as error:  # the status is out: whatever it is, the client must be told in the stream
             over = True
             surface, answer = self.endpoint.dialect.surface, self.generation.id
             journal.failed(surface, request=self.request_id, answer=answer, error=error)
-            for frame in writer.failed(error):
+            for frame in writer.failed(error if isinstance(error, EngineError) else EngineError(UNEXPECTED)):
                 yield frame
         finally:
             if not over:

@@ -56,9 +56,12 @@ def refused(surface: str, *, request: str, error: EngineError) -> None:
     log.info(pairs(event="refused", request=request, surface=surface, status=error.status, code=error.code))
 
 
-def failed(surface: str, *, request: str, answer: str, error: EngineError) -> None:
-    """An answer broke off after it was admitted."""
-    log.warning(pairs(event="failed", request=request, answer=answer, surface=surface, code=error.code))
+def failed(surface: str, *, request: str, answer: str, error: Exception) -> None:
+    """An answer broke off after it was admitted; where a fault of ours lies is shown in the log."""
+    known = error if isinstance(error, EngineError) else None
+    code = known.code if known else type(error).__name__
+    line = pairs(event="failed", request=request, answer=answer, surface=surface, code=code)
+    log.warning(line, exc_info=None if known else error)
 
 
 def left(surface: str, *, request: str, answer: str) -> None:

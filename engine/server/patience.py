@@ -1,7 +1,7 @@
 """A connection outside of requests: bounds on the time of a head and of an unread body, JSON for no request.
 
 A connection whose headers come in drips would otherwise stay open for ever, and so would one whose body still
-comes in drips after it was refused.
+comes in drips after it was refused.  One that sends much in tiny pieces would keep everybody else waiting.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from engine.errors import RequestError
 from engine.server.dialects.openai import error_body
 
+SLICE = 8 * 1024  # bytes
 
-class PatientProtocol(H11Protocol):
+
+class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
     """uvicorn's HTTP/1.1, with `headers_s` seconds from a request's first byte to the end of its headers.
 
     For the first request they begin with the connection; how long one may idle later is uvicorn's own limit.
     A body that was answered before its end has `rest_s` more: closing at once would take the answer away from
     a client that is still sending.
+    It reads `SLICE` bytes in a turn: asyncio's own 256 KiB hold 43,000 chunks of one byte, and parsing these
+    takes a second in which nobody else is served.
     """
 
     headers_s: ClassVar[float] = 20.0
@@ -32,6 +36,16 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limit: asyncio.TimerHandle | None = None
+        self._slice = bytearray()
+
+    def get_buffer(self, _: int) -> bytearray:
+        """Where the event loop puts what it reads next."""
+        self._slice = bytearray(SLICE)
+        return self._slice
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop when it has read so many bytes."""
+        self.data_received(bytes(self._slice[:nbytes]))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop."""
@@ -39,7 +53,7 @@ class PatientProtocol(H11Protocol):
         self._look()
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
+        """Take bytes of the client."""
         super().data_received(data)
         self._look()
 
@@ -54,11 +68,25 @@ class PatientProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:
             self.loop.call_later(self.rest_s, self._hang_up, self.cycle)
 
+    def _should_upgrade(self) -> bool:
+        """No other protocol is spoken: as HTTP wants it, the wish is ignored and the request answered."""
+        return False
+
     def send_400_response(self, msg: str) -> None:
-        """Called for bytes that are no request: 431 for a head over the limit, else what h11 says."""
+        """Called for bytes that are no request: 431 for a head over the limit, else what h11 says.
+
+        They may also be a body whose request was answered already, or is just being answered: that one learns
+        that its client is gone.
+        """
         error = sys.exc_info()[1]
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        said = "the header lines are too long" if status == 431 else f"{msg.rstrip('.')}: not HTTP/1.1"
+        said = "the header lines are too long" if status == 431 else f"this is not HTTP/1.1: {error or msg}"
         body = msgspec.json.encode(
             error_body(RequestError(f"{said}; nothing of it was read", code="invalid_request"))
         )

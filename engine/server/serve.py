@@ -25,6 +25,7 @@ from engine.server.service import Host, Service
 log = logging.getLogger("engine.server")
 MAX_HEADER_BYTES = 64 * 1024
 BACKLOG = 2048
+UNREAD_MS = 120_000  # a client that takes nothing for so long, or does not answer any more, is given up
 
 
 class _Http(uvicorn.Server):
@@ -72,11 +73,13 @@ class Server:
         self._uvicorn = _Http(
             uvicorn.Config(
                 app,
+                log_config=None,  # its lines look like ours
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
                 server_header=False,
                 http=PatientProtocol,
+                ws="none",
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
             ),
@@ -142,12 +145,18 @@ class Server:
             self._end()
             return
         self.host.ready(service)
-        where = f"http://{self._settings.server.host}:{self.port}/v1"
+        where = address(self._settings.server.host, self.port)
         self._announce(f"serving {service.model_id}, context {service.context} tokens, at {where}")
 
 
 def _requests(count: int) -> str:
     return f"{count} open request" + "s" * (count != 1)
+
+
+def address(host: str, port: int) -> str:
+    """The base URL of a server that listens there; an empty host means every address."""
+    named = f"[{host}]" if ":" in host else host or "0.0.0.0"
+    return f"http://{named}:{port}/v1"
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -157,6 +166,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         # Every connection inherits it; without it each event of a kept one waits 40 ms for the last.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also for what is left to send after a close
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
         return listening
     except OSError as error:
         reason = error.strerror or str(error)

@@ -112,6 +112,13 @@ def test_a_public_address_needs_a_key(host: str) -> None:
     check_exposure(ServerSettings(host=host, api_key="k"))
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@pytest.mark.parametrize("keys", [",", " ", " , ,"])
+def test_blanks_and_commas_are_no_key(host: str, keys: str) -> None:
+    with pytest.raises(SettingError, match=r"server\.api_key holds no key, found '"):
+        check_exposure(ServerSettings(host=host, api_key=keys))
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.5.5.5"])
 def test_the_loopback_needs_no_key(host: str) -> None:
     check_exposure(ServerSettings(host=host))

@@ -5,10 +5,11 @@ Owns the order of blocks: strictly one after the other, thinking first, each del
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Raw
 
 from engine.chat.pieces import CallArguments, CallStart, End, Output, Piece
 from engine.errors import EngineError
@@ -42,9 +43,10 @@ class MessageWriter:
         if summary.content or not summary.calls:
             content.append({"type": "text", "text": summary.content})
         for call in summary.calls:
-            content.append(
-                {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
-            )
+            given = Raw(
+                call.arguments.encode()
+            )  # as it stands: JSON has larger numbers than an encoder takes
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
         ended = {"stop_reason": stop_reason(summary), "stop_sequence": summary.stopped_by}
         counts = {**self._usage(summary.timings.cached_tokens), **_output(summary)}
         return {**self._message(content), **ended, "usage": counts, "timings": timings([summary])}

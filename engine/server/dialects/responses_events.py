@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Raw
+
 from engine.chat.pieces import CallArguments, CallStart, End, Output, Piece
 from engine.errors import EngineError
 from engine.server.ask import Ask
@@ -47,13 +49,15 @@ class ResponseWriter:
         wanted = reasoning.get("summary") if isinstance(reasoning, dict) else None
         seals = isinstance(include, list) and "reasoning.encrypted_content" in include
         choice = body.get("tool_choice")
-        echo = {
+        said = {
             **{name: body.get(name) for name in ECHOED},
             "parallel_tool_calls": ask.parallel_calls,
             "tool_choice": "auto" if choice is None else choice,
             "tools": body.get("tools") or [],
             "metadata": body.get("metadata") or {},
         }
+        # Written once, and by the one encoder that takes whole numbers of any size.
+        echo = {name: Raw(json.dumps(value, ensure_ascii=False).encode()) for name, value in said.items()}
         shows = wanted in ("auto", "concise", "detailed")
         return cls(envelope, ask, echo, openai_tools(body)[1], shows, seals)
 

@@ -33,7 +33,7 @@ def byte_tokenizer() -> Tokenizer:
 class Script:
     """What the model writes after a chat, or after the text of one; marker texts in it become markers.
 
-    After a prompt without chat format it writes the alphabet, for ever.
+    After a prompt without chat format it writes the alphabet: again and again, or `once`.
     One that is not `certain` has no script: its logits are noise, so that what is drawn depends on seeds.
     """
 
@@ -42,6 +42,7 @@ class Script:
     before_step: Callable[[list[list[int]]], object] | None = None
     ledger: Ledger = field(default_factory=ledger)
     certain: bool = True
+    once: bool = False
     _written: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
     def runner(self) -> FakeRunner:
@@ -51,7 +52,10 @@ class Script:
 
     def _next(self, tokens: tuple[int, ...]) -> int:
         if self.tokenizer.special(ASSISTANT) not in tokens:
-            return self.tokenizer.encode(chr(ord("a") + len(tokens) % 26))[0]
+            letter = len(tokens) % 26
+            if self.once and letter == 25:
+                return self.tokenizer.special(EOS)
+            return self.tokenizer.encode(chr(ord("a") + letter))[0]
         opening = len(tokens) - 1 - tokens[::-1].index(self.tokenizer.special(ASSISTANT))
         done = len(tokens) - (opening + 2)  # the thinking marker belongs to the prompt
         written = self._answer_to(tokens[:opening])

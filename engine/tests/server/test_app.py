@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
 from engine.config import EngineSettings
+from engine.server.generation import Choice
+from engine.server.serve import address
 from engine.tests.server.live import Live, Script, live_server, until
 
 ASK = [{"role": "user", "content": "Hi"}]
@@ -129,6 +132,7 @@ def test_a_value_at_its_bound_is_accepted(live: Live, member: str, value: object
         pytest.param(b"[]", id="list"),
         pytest.param(b'{"messages": NaN}', id="nan"),
         pytest.param(b'{"temperature": Infinity}', id="infinity"),
+        pytest.param(b'{"metadata": [1e999]}', id="beyond_all_floats"),
         pytest.param(b"\xff\xfe{}", id="not_utf8"),
         pytest.param(b'{"a":' * 300 + b"1" + b"}" * 300, id="nested_300"),
         pytest.param(b'{"a":' + b"[" * 60000, id="nested_60000"),
@@ -162,6 +166,16 @@ def test_a_compressed_body_is_refused(live: Live) -> None:
     answer = httpx2.post(live.base_url + CHAT, content=b"x", headers={"content-encoding": "gzip"})
 
     assert 415 == answer.status_code
+
+
+@pytest.mark.parametrize(
+    ("encodings", "status"), [(["Identity"], 200), (["identity", "gzip"], 415), ([""], 200)]
+)
+def test_every_line_about_the_encoding_is_read(live: Live, encodings: list[str], status: int) -> None:
+    headers = [("content-encoding", encoding) for encoding in encodings]
+    body = json.dumps({"messages": ASK}).encode()
+
+    assert status == httpx2.post(live.base_url + CHAT, content=body, headers=headers, timeout=30).status_code
 
 
 def test_a_body_that_stops_coming_is_given_up() -> None:
@@ -201,6 +215,13 @@ def test_unknown_paths_and_methods_answer_in_the_clients_shape(live: Live) -> No
     assert (404, "not_found") == (missing.status_code, missing.json()["error"]["code"])
     assert (405, "method_not_allowed") == (wrong.status_code, wrong.json()["error"]["code"])
     assert "POST" in wrong.headers["allow"]
+
+
+def test_a_wrong_method_is_told_the_one_that_asks(live: Live) -> None:
+    answer = httpx2.post(f"{live.base_url}/v1/models")
+
+    assert "GET, HEAD" == answer.headers["allow"]
+    assert answer.json()["error"]["message"].endswith("; use GET")
 
 
 @pytest.mark.parametrize("path", [CHAT, f"{CHAT}/", "/chat/completions", f"{CHAT}?beta=true"])
@@ -279,6 +300,24 @@ def test_a_failing_request_leaves_its_neighbour_alone() -> None:
     assert "word " * 40 == good[0].json()["choices"][0]["message"]["content"]
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
+def test_a_fault_of_the_server_is_told_in_the_stream(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(*_: object) -> list[object]:
+        raise KeyError("s3cret")
+
+    monkeypatch.setattr(Choice, "take", fault)
+    with live_server() as live:
+        asked = {"input": "Hi"} if "responses" in path else {"messages": ASK}
+        answer = post(live, {**asked, "stream": True}, path)
+        until(lambda: live.service.engine.stats().running == 0)
+
+    assert "it is not the request's fault" in answer.text
+    assert "s3cret" not in answer.text
+    assert any("event=failed" in record.message and "KeyError" in record.message for record in caplog.records)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_broken_engine_leaves_nobody_waiting_and_is_no_longer_healthy(
     monkeypatch: pytest.MonkeyPatch,
@@ -351,3 +390,12 @@ def test_connections_send_at_once(live: Live) -> None:
     listening = live.server._socket
 
     assert 0 != listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("localhost", "localhost"), ("", "0.0.0.0")],
+)
+def test_the_address_that_is_announced_can_be_copied(host: str, shown: str) -> None:
+    assert f"http://{shown}:8000/v1" == address(host, 8000)
+    assert 8000 == urlsplit(address(host, 8000)).port

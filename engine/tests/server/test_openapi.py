@@ -36,8 +36,11 @@ NIGHTLY_MUTATIONS = 100_000
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    """A server that must have no open request left in the end."""
-    with live_server(Script("Hm.</think>ok")) as running:
+    """A server that must have no open request left in the end.
+
+    All that it writes is short, also where a body sets no budget: whatever takes long is a fault.
+    """
+    with live_server(Script("Hm.</think>ok", once=True)) as running:
         yield running
         until(lambda: running.service.engine.stats().running + running.service.engine.stats().queued == 0, 5)
         counters = running.service.engine.stats().counters
@@ -63,9 +66,7 @@ def test_every_path_and_method_is_described(live: Live) -> None:
 
 
 def run(case: Any, live: Live) -> None:
-    """Send one generated request and judge the answer; a continuation without an end is bounded."""
-    if isinstance(case.body, dict) and case.path == "/v1/completions":
-        case.body["max_tokens"] = 20
+    """Send one generated request and judge the answer."""
     case.call_and_validate(base_url=live.base_url, checks=CHECKS, timeout=20)
 
 

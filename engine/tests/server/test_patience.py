@@ -9,10 +9,10 @@ import time
 import pytest
 
 from engine.errors import RequestError
-from engine.server import body
+from engine.server import body, patience, serve
 from engine.server.body import MAX_VALUES, decode_object
 from engine.server.patience import PatientProtocol
-from engine.tests.server.live import Live, live_server
+from engine.tests.server.live import Live, live_server, until
 
 CHAT = "/v1/chat/completions"
 GENEROUS_S = 60.0  # a busy machine may be this slow; what is tested is that it happens at all
@@ -127,3 +127,77 @@ def test_a_text_may_hold_as_many_commas_and_brackets_as_it_likes() -> None:
     text = '[1, "a\\b"],' * (MAX_VALUES // 2)
 
     assert {"text": text} == decode_object(json.dumps({"text": text}).encode())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_values_do_not_hide_in_another_encoding(encoding: str) -> None:
+    """Their escaped quotes look unlike ours, so that the marks behind one would count as text."""
+    hidden = '{"a": "\\"", "b": [' + "[]," * (MAX_VALUES + 1) + "[]]}"
+
+    with pytest.raises(RequestError, match="the body"):
+        decode_object(hidden.encode(encoding))
+    with pytest.raises(RequestError, match="is not valid JSON"):
+        decode_object('{"a": 1}'.encode(encoding))
+    assert {"a": 1} == decode_object('{"a": 1}'.encode("utf-8-sig"))
+
+
+def test_no_client_is_read_for_long_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of a MiB of chunks of one byte, as asyncio reads by itself, is a second of parsing."""
+    read: list[int] = []
+    take = PatientProtocol.data_received
+
+    def noted(self: PatientProtocol, data: bytes) -> None:
+        read.append(len(data))
+        take(self, data)
+
+    monkeypatch.setattr(PatientProtocol, "data_received", noted)
+    sent = (
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n".encode()
+    )
+    sent += b"1\r\n \r\n" * 100_000 + b"0\r\n\r\n"
+    with live_server() as live, socket.create_connection(("127.0.0.1", live.port)) as raw:
+        raw.settimeout(GENEROUS_S)
+        raw.sendall(sent)
+        answer = b"".join(iter(lambda: raw.recv(1000), b""))
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert len(sent) == sum(read)
+    assert max(read) <= patience.SLICE
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such bound")
+def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "UNREAD_MS", 500)
+    with live_server() as hasty, socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", hasty.port))
+        raw.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 400)
+        until(lambda: hasty.server.host.traffic.backlog_bytes() > 0, GENEROUS_S)
+        until(lambda: hasty.server.host.traffic.clients() == 0, GENEROUS_S)
+
+
+REFUSED = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("opening", "later", "answers"),
+    [
+        pytest.param(REFUSED.encode(), b"zz\r\n", [b"415"], id="after_its_answer"),
+        pytest.param(REFUSED.encode() + b"zz\r\n", b"", [b"400"], id="before_its_answer"),
+        pytest.param(
+            b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"\0\r\n\r\n", [b"200", b"400"], id="no_body"
+        ),
+    ],
+)
+def test_a_broken_body_ends_its_connection_and_is_no_failure_of_ours(
+    opening: bytes, later: bytes, answers: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    with live_server() as live, socket.create_connection(("127.0.0.1", live.port)) as raw:
+        raw.settimeout(GENEROUS_S)
+        raw.sendall(opening)
+        answer = raw.recv(1000)
+        raw.sendall(later)
+        answer += b"".join(iter(lambda: raw.recv(1000), b""))
+
+    assert answers == [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -276,3 +277,21 @@ def test_probabilities_of_calls_are_not_told_as_text(caller: Live) -> None:
     tokens = text["content"][0]["logprobs"]
 
     assert "Working." == text["content"][0]["text"] == b"".join(bytes(t["bytes"]) for t in tokens).decode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "echoed"),
+    [
+        pytest.param('"a\\ud800b"', "a\ufffdb", id="half_a_character"),
+        pytest.param("1" + "0" * 77, 10**77, id="beyond_64_bits"),
+    ],
+)
+def test_what_clients_said_is_repeated_whatever_it_was(thinker: Live, sent: str, echoed: object) -> None:
+    tool = {**TOOL, "parameters": {"type": "object", "properties": {}, "default": "@"}}
+    body = json.dumps({"input": "Hi", "metadata": {"key": "@"}, "tools": [tool]}).replace('"@"', sent)
+    whole = post(thinker, PATH, body.encode())
+    streamed = stream(thinker, PATH, json.loads(body))[-1].data["response"]
+
+    assert 200 == whole.status_code
+    assert [echoed] * 2 == [answer["metadata"]["key"] for answer in (whole.json(), streamed)]
+    assert echoed == whole.json()["tools"][0]["parameters"]["default"]

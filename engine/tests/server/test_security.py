@@ -221,6 +221,28 @@ def test_no_request_hides_inside_another(live: Live, sent: bytes) -> None:
     assert 1 == answer.count(b"HTTP/1.1 ")
 
 
+def test_a_preflight_hides_no_request_either(live: Live) -> None:
+    head = (
+        b"OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    answer = exchange(live, head + b"0\r\n\r\n" + INNER)
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert 1 == answer.count(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+def test_another_protocol_is_not_spoken_and_the_request_is_answered(
+    live: Live, protocol: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    wish = b"Connection: Upgrade, close\r\nUpgrade: " + protocol + b"\r\n" + key
+    answer = exchange(live, b"GET /health HTTP/1.1\r\nHost: x\r\n" + wish + b"\r\n", wait_s=0.5)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert [] == caplog.records
+
+
 def test_a_chunk_of_any_size_swallows_what_follows(live: Live) -> None:
     sent = LINE + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n" + INNER
 
@@ -243,6 +265,7 @@ def test_what_is_no_request_is_refused_in_json(live: Live, sent: bytes) -> None:
 
     assert answer.startswith(b"HTTP/1.1 400")
     assert "invalid_request_error" == body["error"]["type"]
+    assert "Invalid HTTP request" not in body["error"]["message"], "it says what is wrong"
 
 
 def test_an_endless_head_and_too_many_lines_are_refused(live: Live) -> None:

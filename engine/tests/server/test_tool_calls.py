@@ -124,3 +124,38 @@ def test_how_blocks_read_is_counted() -> None:
         ]
 
     assert {name: [f'ds4_tool_parse_total{{result="{name}"}} 1'] for name in found} == found
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        pytest.param("1" + "0" * 30, 10**30, id="beyond_64_bits"),
+        pytest.param("1e999", "1e999", id="beyond_all_floats"),
+        pytest.param('{"\\ud800": ["x\\udfff"]}', {"\ufffd": ["x\ufffd"]}, id="half_characters"),
+        pytest.param('"\\ud83c\\udf89"', "🎉", id="two_halves"),
+        pytest.param("NaN", "NaN", id="no_number"),
+    ],
+)
+def test_arguments_are_json_that_everybody_reads(written: str, given: object) -> None:
+    block = ODD.replace("[1,2]", written)
+    tool = {"name": "bash", "input_schema": SCHEMA}
+    responses = {"input": "Hi", "tools": [{"type": "function", "name": "bash", "parameters": SCHEMA}]}
+    with live_server(Script(f"r</think>{block}")) as live:
+        chat = post(live, CHAT, {"messages": ASK, "tools": TOOLS})
+        chunks = stream(live, CHAT, {"messages": ASK, "tools": TOOLS})
+        message = post(live, MESSAGES, {"messages": ASK, "tools": [tool]})
+        events = stream(live, MESSAGES, {"messages": ASK, "tools": [tool]})
+        response = post(live, "/v1/responses", responses)
+    calls = [
+        call for event in chunks[:-1] for call in event.data["choices"][0]["delta"].get("tool_calls", [])
+    ]
+    told = [
+        chat.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"],
+        "".join(call["function"]["arguments"] for call in calls),
+        json.dumps(message.json()["content"][-1]["input"]),
+        "".join(event.data.get("delta", {}).get("partial_json", "") for event in events),
+        response.json()["output"][-1]["arguments"],
+    ]
+
+    assert [{"command": "ls", "n": given}] * 5 == [json.loads(text) for text in told]
+    assert not any("Infinity" in text or "NaN," in text for text in told)
