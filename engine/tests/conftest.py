@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -30,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = f"needs an accelerator: torch {torch.__version__} here sees no CUDA device"
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def never_synced() -> Iterator[None]:
+    """No test needs its files after a power cut, and a busy disk takes its time for each."""
+    with mock.patch("os.fsync"):
+        yield
 
 
 @pytest.fixture(scope="session")

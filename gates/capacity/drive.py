@@ -66,7 +66,7 @@ class _Filling:
         self._side_by_side("in_storm", first=1 + TOGETHER, beside=(self._storm,))
         for talk in self._deep:
             self._turn(self._rig, talk, "warm", 2 + 2 * TOGETHER)
-        self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client))
+        self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client, self._rig.pause))
 
     def _begin(self, talk: DeepTalk, what: str, extra: Mapping[str, Any]) -> bool:
         """The first turn of a conversation; whether it got a reply."""

@@ -74,7 +74,7 @@ class _Churn:
         self._ask_sample("before")
         with watch.Watch(self._rig, watch.every_s(self._plan.minutes)), self._noted():
             self._together()
-        self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client))
+        self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client, self._rig.pause))
         self._ask_sample("after")
 
     def _begin(self) -> None:

@@ -6,7 +6,6 @@ conversations yield and answer.  Owns the storm and what a right outcome is; kno
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -124,5 +123,5 @@ def patiently(
             return outcome
         if not (pause_s := wait_s(outcome)) or attempt == tries:
             return None
-        time.sleep(pause_s)
+        rig.pause(pause_s)
     return None

@@ -60,6 +60,7 @@ class Rig:
     busy_elsewhere_s: Callable[[], float | None] = lambda: None  # processor time of everything but the server
     memory: Callable[[], Memory | None] = lambda: None  # what the server's processes hold, where it shows
     further: Callable[[Sequence[str]], AbstractContextManager[Rig]] | None = None
+    pause: Callable[[float], None] = time.sleep  # seconds between two tries of anything
     stop_at_s: float = math.inf  # on the monotonic clock: far over the gate's budget
     before: Sequence[Event] = ()
     shards: tuple[Rig, ...] = ()
@@ -176,7 +177,7 @@ class Rig:
             if not self.alive():
                 return False
             if tries > 1:
-                time.sleep(0.1)
+                self.pause(0.1)
         return True
 
 

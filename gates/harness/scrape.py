@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gates.harness.client import Client
@@ -21,7 +20,7 @@ KV_BYTES: Final = "ds4_kv_bytes"
 EVICTIONS: Final = "ds4_evictions_total"
 INFLIGHT: Final = "ds4_requests_inflight"
 DEVICE_BYTES: Final = "ds4_device_bytes"
-SETTLE_S: Final = 5.0
+SETTLE_LOOKS: Final = 50  # for what is still open, a tenth of a second apart
 
 
 class Scrape:
@@ -49,11 +48,12 @@ def read(client: Client) -> Scrape:
         return Scrape("")
 
 
-def settled(client: Client) -> float | None:
+def settled(client: Client, pause: Callable[[float], None]) -> float | None:
     """Requests that are still open after a while in which nobody asks; None where they are not counted."""
-    end = time.monotonic() + SETTLE_S
-    while (open_now := read(client).value(INFLIGHT)) and time.monotonic() < end:
-        time.sleep(0.1)
+    for _ in range(SETTLE_LOOKS):
+        if not (open_now := read(client).value(INFLIGHT)):
+            break
+        pause(0.1)
     return open_now
 
 

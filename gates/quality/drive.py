@@ -7,7 +7,6 @@ Programs are run when all was asked, so that the sandbox takes no time from the 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -155,7 +154,7 @@ class _Session:
                 refused = isinstance(outcome, Refused) and outcome.status not in BUSY
                 error = f"{type(outcome).__name__}: {outcome}"
                 return Answer(None, error, refused, tries)
-            time.sleep(PAUSE_S * 2**tries)
+            rig.pause(PAUSE_S * 2**tries)
             tries += 1
 
     def _take(self, ask: Ask, answer: Answer) -> None:

@@ -235,3 +235,11 @@ def test_a_look_at_a_server_that_floods_ends(monkeypatch: pytest.MonkeyPatch) ->
         assert not client.healthy(timeout_s=20)
     with raw(flood) as client:
         assert client.listening()
+
+
+def test_certificates_are_read_once_whatever_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    Client("http://127.0.0.1:1").close()
+    monkeypatch.setattr("gates.harness.client.httpx2.create_ssl_context", None)
+
+    with Client("http://127.0.0.1:1") as further, further.fresh() as again:
+        assert again.base_url == further.base_url

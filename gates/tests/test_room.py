@@ -20,6 +20,7 @@ from gates.harness.room import Room
 from gates.harness.verdict import Judgement, Measure, Verdict
 from gates.profile import Profile
 from gates.registry import RUN, GateSpec
+from gates.tests.driving import Silent
 
 FINISHED = Event(-1, 9.0, "info", -1, room.FINISHED, {})
 ASKED = Event(0, 1.0, "invoke", 0, "echo", {})
@@ -103,16 +104,6 @@ def test_what_the_harness_measures_itself_has_no_room() -> None:
         room.load(RUN)
 
 
-class Silent:
-    """Progress that nobody sees."""
-
-    def cells(self, total: int, *, weights: object = None) -> None:
-        """Nothing."""
-
-    def cell(self, label: str) -> None:
-        """Nothing."""
-
-
 def rig_with(tmp_path: Path, error: ClientError, alive: Callable[[], bool]) -> Rig:
     client = Client("http://127.0.0.1:1")
 
@@ -120,13 +111,8 @@ def rig_with(tmp_path: Path, error: ClientError, alive: Callable[[], bool]) -> R
         raise error
 
     client.chat = chat  # type: ignore[assignment,method-assign]  # only what becomes of the request is tested
-    return Rig(client, History(tmp_path / "h.jsonl"), Silent(), alive, None, 4096, stop_at_s=math.inf)
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for a dying server is never what is tested here."""
-    monkeypatch.setattr("gates.harness.rig.time.sleep", lambda _: None)
+    record = History(tmp_path / "h.jsonl")
+    return Rig(client, record, Silent(), alive, None, 4096, pause=lambda _: None, stop_at_s=math.inf)
 
 
 def ask(rig: Rig) -> None:

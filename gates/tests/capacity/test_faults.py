@@ -12,8 +12,8 @@ from gates.harness.verdict import Judgement, Verdict
 from gates.profile import Value
 from gates.tests.budget_faults import FAULTS
 from gates.tests.capacity.driving import BREAKS, judged, settings
+from gates.tests.driving import broken
 from gates.tests.keeper import Keeper
-from gates.tests.needle.driving import broken
 
 
 def against(fault: str, folder: Path, *, deadline_s: float = 60.0, **changes: Value) -> Judgement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 
 from gates.harness.verdict import Judgement
 from gates.profile import Value
-from gates.tests.capacity.driving import judged_at, settings
+from gates.tests.capacity.driving import settings
+from gates.tests.driving import broken, judged_at
 from gates.tests.live_engine import small_engine
-from gates.tests.needle.driving import broken
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 SIZE: Mapping[str, Value] = {
@@ -30,7 +31,7 @@ SIZE: Mapping[str, Value] = {
 def against(folder: Path, fault: str = "", **changes: Value) -> Judgement:
     """What a small capacity gate says of it."""
     with small_engine(folder, "--cache-mib", "4", fault=fault) as server:
-        return judged_at(server.base_url, folder, settings({**SIZE, **changes}))
+        return judged_at(server.base_url, folder, settings({**SIZE, **changes}), pause=time.sleep)
 
 
 def test_the_engine_itself_passes(tmp_path: Path) -> None:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gates import profile, registry
-from gates.errors import DriveStopped
-from gates.harness import history, room
-from gates.harness.client import Client
-from gates.harness.history import History
-from gates.harness.launch import Attached
+from gates import profile
 from gates.harness.probe import Memory
-from gates.harness.rig import Rig
 from gates.harness.verdict import Judgement
 from gates.profile import Settings, Value
 from gates.tests.budget_faults import DeadlocksWhenFull, Honest, LyingServer
-from gates.tests.needle.driving import Silent
+from gates.tests.driving import judged_at
 
 # The claims that each fault must break; others may break too.
 BREAKS = {
@@ -69,22 +63,3 @@ def judged(
         finally:
             if isinstance(backend, DeadlocksWhenFull):
                 backend.released.set()
-
-
-def judged_at(
-    base_url: str, folder: Path, table: Settings, *, memory: Callable[[], Memory | None]
-) -> Judgement:
-    """The same against a server at this address."""
-    gate = room.load(registry.find("churn"))
-    with (
-        Client(base_url, deadline_s=table.number("deadline_s")) as client,
-        History(folder / "history.jsonl") as record,
-    ):
-        alive = Attached(base_url).alive
-        rig = Rig(client, record, Silent(), alive, data=None, context_tokens=8192, memory=memory)
-        try:
-            gate.drive(gate.plan(table, seed=7), rig)
-            record.note(room.FINISHED)
-        except DriveStopped:
-            pass
-    return room.judge(gate, history.read(folder / "history.jsonl"), table, None)

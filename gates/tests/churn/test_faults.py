@@ -13,8 +13,8 @@ from gates.harness.verdict import Judgement, Verdict
 from gates.profile import Value
 from gates.tests.budget_faults import FAULTS, Leaks
 from gates.tests.churn.driving import BREAKS, judged, settings
+from gates.tests.driving import broken
 from gates.tests.keeper import Keeper
-from gates.tests.needle.driving import broken
 
 BUDGET_TOKENS = 6000  # the deep conversation, a cold one, three clients, and one or two of a storm
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from gates.harness import probe
 from gates.harness.verdict import Judgement
 from gates.profile import Value
-from gates.tests.churn.driving import judged_at, settings
+from gates.tests.churn.driving import settings
+from gates.tests.driving import broken, judged_at
 from gates.tests.live_engine import small_engine
-from gates.tests.needle.driving import broken
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 SIZE: Mapping[str, Value] = {
@@ -41,8 +42,8 @@ def against(folder: Path, fault: str = "", **changes: Value) -> Judgement:
     """What a small churn says of it."""
     with small_engine(folder, "--cache-mib", "6", fault=fault) as server:
         assert server.pid is not None
-        memory = partial(probe.memory, server.pid)
-        return judged_at(server.base_url, folder, settings({**SIZE, **changes}), memory=memory)
+        memory, table = partial(probe.memory, server.pid), settings({**SIZE, **changes})
+        return judged_at(server.base_url, folder, table, memory=memory, pause=time.sleep)
 
 
 def test_the_engine_itself_passes(tmp_path: Path) -> None:

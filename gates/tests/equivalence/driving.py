@@ -13,7 +13,7 @@ from gates.equivalence.plan import Case
 from gates.equivalence.table import Sizes
 from gates.harness import history, room
 from gates.harness.history import Event, History
-from gates.harness.verdict import Judgement, Verdict, spec_of
+from gates.harness.verdict import Judgement
 from gates.profile import Settings
 
 # Ratios 4 and 8, window and page 8, two windows, the last token that sees all index rows and the next.
@@ -62,9 +62,3 @@ def settings(**changes: Any) -> Settings:
 def judged(events: Sequence[Event]) -> Judgement:
     """What the gate says of a history."""
     return room.judge(room.load(registry.find("equivalence")), events, settings(), None)
-
-
-def broken(judgement: Judgement) -> set[str]:
-    """The claims that do not hold."""
-    failed = [measure for measure in judgement.measures if measure.verdict is Verdict.FAIL]
-    return {measure.id for measure in failed if not spec_of(measure.id).notice}

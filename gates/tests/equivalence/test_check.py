@@ -12,7 +12,8 @@ from gates.equivalence import table
 from gates.harness import history, room
 from gates.harness.history import Event, History
 from gates.harness.verdict import GateVerdict, Judgement, Measure, Verdict
-from gates.tests.equivalence.driving import broken, judged
+from gates.tests.driving import broken
+from gates.tests.equivalence.driving import judged
 
 EQUAL = {"equal": True, "difference": None, "engaged": {"it ran": True}, "arrays": 1, "values": 10}
 DIFFERENCE = {

@@ -16,8 +16,8 @@ from gates.harness import history
 from gates.harness.client import Client
 from gates.harness.history import Event, History
 from gates.harness.rig import Rig
+from gates.tests.driving import Silent
 from gates.tests.equivalence.driving import SMALL
-from gates.tests.needle.driving import Silent
 
 CASES = tuple(Case("pair", "cut", str(number), {"at": number}) for number in range(3))
 HEAD = "import json, os, signal, sys, time\nwanted = json.load(sys.stdin)['cases']\n"

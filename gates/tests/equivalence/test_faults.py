@@ -20,8 +20,8 @@ from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.rig import Rig
-from gates.tests.equivalence.driving import Wanted, broken, cases_of, judged, recorded, settings
-from gates.tests.needle.driving import Silent
+from gates.tests.driving import Silent, broken
+from gates.tests.equivalence.driving import Wanted, cases_of, judged, recorded, settings
 
 # Of each fault the claims that it must break, and the cases in which a short test sees it.
 CAUGHT: dict[str, tuple[set[str], Wanted]] = {

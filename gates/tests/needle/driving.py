@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from gates import profile, registry
-from gates.errors import DriveStopped
-from gates.harness import history, room
-from gates.harness.client import Client
-from gates.harness.history import History
-from gates.harness.launch import Attached
-from gates.harness.rig import Rig
-from gates.harness.verdict import GateVerdict, Judgement, Verdict, spec_of
+from gates import profile
+from gates.harness.verdict import GateVerdict, Judgement, Verdict
 from gates.profile import Settings, Value
+from gates.tests.driving import judged_at
 from gates.tests.faults import Hangs, Honest
 from gates.tests.reader import ReaderServer
 
@@ -43,16 +38,6 @@ BREAKS = {
 }
 
 
-class Silent:
-    """Progress that nobody watches."""
-
-    def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
-        """Nothing."""
-
-    def cell(self, label: str) -> None:
-        """Nothing."""
-
-
 def settings(changes: Mapping[str, Value]) -> Settings:
     """The needle table of `ci` with changes, and bounds that a handful of cells can keep."""
     few: dict[str, Value] = {
@@ -67,31 +52,14 @@ def settings(changes: Mapping[str, Value]) -> Settings:
 
 def judged(backend: Honest, folder: Path, table: Settings, *, deadline_s: float) -> Judgement:
     """Plan, drive and check of the needle gate against this server."""
-    gate = room.load(registry.find("needle"))
-    with (
-        ReaderServer(backend) as server,
-        Client(server.base_url, deadline_s=deadline_s) as client,
-        History(folder / "history.jsonl") as record,
-    ):
-        alive = Attached(server.base_url).alive
-        rig = Rig(client, record, Silent(), alive, data=None, context_tokens=4096)
+    with ReaderServer(backend) as server:
         try:
-            gate.drive(gate.plan(table, seed=7), rig)
-            record.note(room.FINISHED)
-        except DriveStopped:
-            pass
+            return judged_at(server.base_url, folder, table, context_tokens=4096, deadline_s=deadline_s)
         finally:
             if isinstance(backend, Hangs):
                 backend.released.set()
-    return room.judge(gate, history.read(folder / "history.jsonl"), table, None)
 
 
 def verdict(judgement: Judgement) -> Verdict:
     """What the gate as a whole says."""
     return GateVerdict("needle", 0.0, None, judgement).verdict
-
-
-def broken(judgement: Judgement) -> set[str]:
-    """The claims that do not hold."""
-    failed = [measure for measure in judgement.measures if measure.verdict is Verdict.FAIL]
-    return {measure.id for measure in failed if not spec_of(measure.id).notice}

@@ -8,8 +8,9 @@ import pytest
 
 from gates import registry
 from gates.harness.verdict import Judgement, Verdict
+from gates.tests.driving import broken
 from gates.tests.faults import FAULTS
-from gates.tests.needle.driving import BREAKS, broken, judged, settings, verdict
+from gates.tests.needle.driving import BREAKS, judged, settings, verdict
 from gates.tests.reader import Reader
 
 SECONDS_PER_TOKEN = {"recomputes_in_secret": 0.0005}  # for others 0.0001: 0.04 s for a cell of 400 tokens

@@ -13,8 +13,9 @@ from gates.harness import launch
 from gates.harness.launch import Launched
 from gates.harness.verdict import Judgement
 from gates.target import EMBEDDED
+from gates.tests.driving import broken
 from gates.tests.faults import FAULTS
-from gates.tests.needle.driving import BREAKS, broken, judged, settings
+from gates.tests.needle.driving import BREAKS, judged, settings
 from gates.tests.reader import Upstream
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]

@@ -20,7 +20,7 @@ from gates.harness.verdict import Judgement, Verdict, spec_of
 from gates.profile import Settings, Value
 from gates.quality import items
 from gates.quality.items import ItemRecord
-from gates.tests.needle.driving import Silent
+from gates.tests.driving import Silent, hasty
 from gates.tests.reader import Backend, ReaderServer
 
 SEED: Final = 7
@@ -68,6 +68,7 @@ def rig_of(
                 context_tokens=4096,
                 called=called,
                 before=before,
+                pause=hasty,
             )
 
         first, *others = map(one, backends)

@@ -28,8 +28,8 @@ from gates.quality.data import Store
 from gates.quality.items import ItemRecord
 from gates.quality.plan import plan
 from gates.target import Target
+from gates.tests.driving import Silent
 from gates.tests.faults import Honest
-from gates.tests.needle.driving import Silent
 from gates.tests.quality.driving import COUNT, SEED, SETS, driven, judged, rig_of, settings, verdicts
 from gates.tests.quality.quirky import MODEL, QuirkyServer
 from gates.tests.quality.scholar import Scholar
