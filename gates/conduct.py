@@ -39,7 +39,7 @@ from gates.harness.verdict import (
     unmeasured,
 )
 from gates.profile import Profile, Settings
-from gates.registry import GateSpec
+from gates.spec import SIGNS, GateSpec
 
 HEALTH_S = 30.0
 NOTE_SHOWN = 240  # characters of a claim's note that its reason repeats
@@ -291,7 +291,7 @@ def _reason(gate: GateVerdict) -> str:
     note = textwrap.shorten(first.note, NOTE_SHOWN, placeholder=" ...")
     if first.value is None:
         return f"{first.id} is unknown: {note}{more}"
-    wanted = f"{first.id} is {first.value:.4g}, wanted {registry.SIGNS[first.better]} {first.limit:g}{more}"
+    wanted = f"{first.id} is {first.value:.4g}, wanted {SIGNS[first.better]} {first.limit:g}{more}"
     return f"{wanted}: {note}" if note else wanted
 
 

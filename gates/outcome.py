@@ -19,7 +19,7 @@ from gates.harness import allure, junit, provenance, record
 from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder, State
 from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
-from gates.registry import SIGNS
+from gates.spec import SIGNS
 from reports import render
 
 LOG_BYTES, LOG_LINES = 16_384, 12

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from gates.harness import record, room
 from gates.profile import Profile, Settings
-from gates.registry import RUN, SIGNS, GateSpec, MeasureSpec
+from gates.registry import RUN
 from gates.run import RUNS, Request, chosen
+from gates.spec import SIGNS, GateSpec, MeasureSpec
 
 LEFTOVER = "run.leftover_count"  # what only a server can leave behind that the run itself starts
 

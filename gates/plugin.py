@@ -13,7 +13,7 @@ import pytest
 
 from gates.errors import CheckError
 from gates.harness.verdict import GateVerdict, Measure, Verdict, spec_of
-from gates.registry import SIGNS, GateSpec, MeasureSpec
+from gates.spec import SIGNS, GateSpec, MeasureSpec
 
 
 class UnknownClaim(CheckError):  # noqa: N818  reads as what it is in a pytest report

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from gates import registry
 from gates.errors import UsageError
-from gates.registry import GateSpec, Key, Kind
+from gates.spec import GateSpec, Key, Kind
 
 Value = int | float | bool | str | list[int] | list[float] | list[str]
 Table = Mapping[str, Value]

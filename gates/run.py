@@ -28,7 +28,7 @@ from gates.harness.record import RunFolder, State
 from gates.harness.verdict import GateVerdict, Verdict
 from gates.plugin import GatePlugin
 from gates.profile import Profile, nearest, recorded
-from gates.registry import GateSpec
+from gates.spec import GateSpec
 from gates.target import EMBEDDED_ENGINE, Target, further, served_models, serving
 
 RUNS = provenance.ROOT / "reports" / "runs"

@@ -21,7 +21,7 @@ from gates import registry
 from gates.harness import history, junit, room
 from gates.harness.record import RunFolder, write_json, write_whole
 from gates.harness.verdict import Finding, GateVerdict, Measure, RunVerdict, Table, Verdict, spec_of
-from gates.registry import GateSpec
+from gates.spec import SIGNS, GateSpec
 
 NAMESPACE = uuid.UUID("6f6b2c3e-6f0e-5d0a-9c55-2d1f3a9d7b10")  # fixed, so that equal names give equal ids
 STATUSES = {Verdict.PASS: "passed", Verdict.FAIL: "failed", Verdict.UNKNOWN: "broken"}
@@ -190,7 +190,7 @@ def _parameters(measure: Measure) -> list[dict[str, Any]]:
     """What was measured, left out of the history id so that a claim keeps its history over runs."""
     rows = {
         "value": _number(measure.value),
-        "limit": f"{registry.SIGNS[measure.better]} {measure.limit:g}",
+        "limit": f"{SIGNS[measure.better]} {measure.limit:g}",
         "n": str(measure.n),
     }
     if measure.interval:
@@ -223,7 +223,7 @@ def _state(measure: Measure) -> str:
     unit = UNITS[spec_of(measure.id).unit]
     return (
         f"{measure.id} = {_number(measure.value)} {unit}".rstrip()
-        + f", wanted {registry.SIGNS[measure.better]} {measure.limit:g}"
+        + f", wanted {SIGNS[measure.better]} {measure.limit:g}"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from gates.registry import SIGNS
+from gates.spec import SIGNS
 
 # XML 1.0 allows no other control characters, not even escaped; model output may hold any.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

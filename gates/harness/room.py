@@ -24,7 +24,7 @@ from gates.harness.history import Event, notes
 from gates.harness.rig import DIED, STUCK, Rig
 from gates.harness.verdict import Judgement, Measure, Verdict, unmeasured
 from gates.profile import Settings
-from gates.registry import GateSpec
+from gates.spec import GateSpec
 
 STARTED = "drive_started"
 PLANNED = "plan"

@@ -14,7 +14,7 @@ from typing import Any
 
 from gates import registry
 from gates.profile import Settings
-from gates.registry import Better, MeasureSpec
+from gates.spec import Better, MeasureSpec
 
 SCHEMA = 1
 

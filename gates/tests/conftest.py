@@ -13,7 +13,7 @@ from gates import registry
 from gates.harness.launch import Command
 from gates.plugin import GatePlugin
 from gates.profile import Profile, checked
-from gates.registry import GateSpec, Key, MeasureSpec
+from gates.spec import GateSpec, Key, MeasureSpec
 
 ECHO = GateSpec(
     name="echo",

@@ -12,7 +12,7 @@ from gates import conduct, judge, registry
 from gates.errors import UsageError
 from gates.harness import baseline
 from gates.profile import Profile, checked
-from gates.registry import MeasureSpec
+from gates.spec import MeasureSpec
 from gates.tests.conftest import ECHO, echo_tables
 from gates.tests.judged import make_run, measures, run_record
 

@@ -17,7 +17,7 @@ from gates.harness.allure import as_csv
 from gates.harness.record import RunFolder
 from gates.harness.verdict import GateVerdict, Judgement, Picture, RunVerdict, Table
 from gates.profile import Profile, checked
-from gates.registry import MeasureSpec
+from gates.spec import MeasureSpec
 from gates.tests.conftest import ECHO, echo_tables
 from gates.tests.judged import make_run
 from reports import page, render

@@ -10,7 +10,7 @@ import pytest
 
 from gates import profile, registry
 from gates.errors import UsageError
-from gates.registry import UNITS
+from gates.spec import UNITS
 from gates.tests.conftest import ECHO, echo_tables
 
 
@@ -148,7 +148,7 @@ def test_a_missing_table_is_named() -> None:
 
 
 def test_a_table_of_a_gate_that_does_not_run_is_unused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "GATES", (ECHO, registry.NEEDLE))
+    monkeypatch.setattr(registry, "GATES", (ECHO, registry.find("needle")))
     tables = echo_tables() | {"needle": {}}
 
     with pytest.raises(UsageError, match=r"\[needle\]: unused table; add it to \[run\] gates or remove it"):
@@ -177,6 +177,6 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_cheap_gates_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "GATES", (registry.NEEDLE, ECHO))
+    monkeypatch.setattr(registry, "GATES", (registry.find("needle"), ECHO))
 
     assert ["echo", "needle"] == [gate.name for gate in registry.cheap_first(["needle", "echo"])]

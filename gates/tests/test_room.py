@@ -19,7 +19,8 @@ from gates.harness.rig import DIED, STUCK, Rig
 from gates.harness.room import Room
 from gates.harness.verdict import Judgement, Measure, Verdict
 from gates.profile import Profile
-from gates.registry import RUN, GateSpec
+from gates.registry import RUN
+from gates.spec import GateSpec
 from gates.tests.driving import Silent
 
 FINISHED = Event(-1, 9.0, "info", -1, room.FINISHED, {})

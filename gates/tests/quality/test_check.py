@@ -47,7 +47,7 @@ TABLE: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def quality_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "GATES", (registry.QUALITY,))
+    monkeypatch.setattr(registry, "GATES", (registry.find("quality"),))
 
 
 def twice(records: Sequence[ItemRecord]) -> list[ItemRecord]:
