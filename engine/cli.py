@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.config import Settings, load, model_path
+from engine.config import Settings, let_threads_sleep, load, model_path
 from engine.errors import EngineError, SettingError
 
 INTERRUPTED = 130
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.insert(0, "serve")
     options = _parser().parse_args(words)
     options.words = words[1:]
-    # Before torch loads: idle threads sleep.  On two busy cores their spinning made prefill 3 times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_threads_sleep(os.environ)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s level=%(levelname)s %(name)s %(message)s")
     command: Callable[[argparse.Namespace], int] = options.command
     try:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from engine.config import ServerSettings, Settings, check_exposure, embedded_model, load, model_path
+from engine.config import (
+    ServerSettings,
+    Settings,
+    check_exposure,
+    embedded_model,
+    keep_sums_in_order,
+    let_threads_sleep,
+    load,
+    model_path,
+)
 from engine.errors import SettingError
 
 
@@ -130,3 +141,65 @@ def test_a_key_is_not_shown_with_the_settings() -> None:
 
 def test_the_embedded_model_lies_beside_the_engine() -> None:
     assert ("tiny", "sparkgate-tiny.gguf") == (embedded_model().parent.name, embedded_model().name)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "given", "wanted"),
+    [
+        pytest.param("vendor_id : GenuineIntel", {}, "AUTO,STRICT", id="intel"),
+        pytest.param("vendor_id : GenuineIntel", {"MKL_CBWR": "AVX2"}, "AVX2", id="the_environment_wins"),
+        pytest.param("vendor_id : AuthenticAMD", {}, None, id="another_maker"),
+        pytest.param(None, {}, None, id="no_list_of_processors"),
+    ],
+)
+def test_mkl_keeps_the_order_of_its_sums_on_intel(
+    cpu: str | None, given: dict[str, str], wanted: str | None, tmp_path: Path
+) -> None:
+    if cpu is not None:
+        (tmp_path / "cpuinfo").write_text(cpu)
+    environment = dict(given)
+    keep_sums_in_order(environment, tmp_path / "cpuinfo")
+
+    assert wanted == environment.get("MKL_CBWR")
+
+
+def test_threads_sleep_unless_the_environment_says_otherwise() -> None:
+    told = {"OMP_WAIT_POLICY": "ACTIVE"}
+    let_threads_sleep(told)
+    let_threads_sleep(untold := {})
+
+    assert ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}) == (told, untold)
+
+
+INTEL = """
+import importlib, io, os, sys
+from pathlib import Path
+os.environ.pop("MKL_CBWR", None)
+opened, Path.open = Path.open, lambda *_: io.StringIO("GenuineIntel")
+
+class Torch:  # comes before all other finders: sees torch asked for, and lets nobody load it
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print("torch is next,", os.environ.get("MKL_CBWR"))
+            raise SystemExit
+
+sys.meta_path.insert(0, Torch())
+importlib.import_module(sys.argv[1])
+print(os.environ.get("MKL_CBWR"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("engine.kernels.ref.linear", "torch is next, AUTO,STRICT"),
+        ("engine.runner", "torch is next, AUTO,STRICT"),
+        ("engine.tests.conftest", "torch is next, AUTO,STRICT"),
+        ("engine.cli", "AUTO,STRICT"),
+        ("gates.equivalence.bench", "AUTO,STRICT"),
+    ],
+)
+def test_whatever_loads_torch_through_the_engine_has_told_mkl_before(module: str, said: str) -> None:
+    found = subprocess.run([sys.executable, "-c", INTEL, module], capture_output=True, text=True, check=True)
+
+    assert said == found.stdout.strip()

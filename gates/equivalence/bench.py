@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from engine.config import let_threads_sleep
 from gates.equivalence.plan import Case
 from gates.equivalence.seen import Compared, Inapplicable, first_difference, values
 from gates.equivalence.table import Sizes
@@ -123,5 +124,5 @@ def main(model: Path, source: TextIO, out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch loads: idle threads sleep
+    let_threads_sleep(os.environ)
     main(Path(sys.argv[1]), sys.stdin, sys.stdout)

@@ -3,25 +3,15 @@
 A CPU library picks its kernel by the number of rows, and a row alone may round differently from the same
 row among others.  With the number of rows filled up to a multiple of `ROW_BLOCK` it does not: measured with
 torch 2.13 on CPUs with AVX2 and AVX-512, 1 and 2 threads, 4 to 4,096 rows, inner widths 64 to 8,192, no
-mismatch but one on a Xeon, which the setting below mends.  `engine.model.selfcheck` proves it on the CPU at
-hand.  Products of a batch (`grouped`, `paired`, `mixed`) are one kernel call per item.
+mismatch but one on a Xeon, which `engine.config.keep_sums_in_order` mends.  `engine.model.selfcheck` proves
+it on the CPU at hand.  Products of a batch (`grouped`, `paired`, `mixed`) are one kernel call per item.
 """
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-# MKL reads this at its first product.  Without it a Xeon with AVX-512 gave a row other bits beside other rows
-# (scores of 64 rows of 160); with it prefill and decode took as long.  Other makers' CPUs kept their bits
-# without it, and it may send them to MKL's slowest kernels.
-CPU = Path("/proc/cpuinfo")
-if CPU.exists() and "GenuineIntel" in CPU.read_text():
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 ROW_BLOCK = 4
 _PACKED_VALUES = 1 << 14  # of a weight; a smaller one takes less time than the packed product's own 10 us
