@@ -164,9 +164,9 @@ def test_mkl_keeps_the_order_of_its_sums_on_intel(
 
 
 def test_threads_sleep_unless_the_environment_says_otherwise() -> None:
-    told = {"OMP_WAIT_POLICY": "ACTIVE"}
+    told, untold = {"OMP_WAIT_POLICY": "ACTIVE"}, dict[str, str]()
     let_threads_sleep(told)
-    let_threads_sleep(untold := {})
+    let_threads_sleep(untold)
 
     assert ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}) == (told, untold)
 
