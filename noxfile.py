@@ -44,7 +44,8 @@ def tests(session: nox.Session) -> None:
     default = (
         *workers,
         "-m",
-        "not device and not oracle and not crosscheck and not live and not nightly and not agents",
+        "not device and not oracle and not crosscheck and not elsewhere and not live and not nightly"
+        " and not agents",
         "--hypothesis-profile",
         "ci",
     )
@@ -143,6 +144,14 @@ def crosscheck(session: nox.Session) -> None:
     """Compare the checkers of instructions with those of lm-eval on generated replies (own environment)."""
     install(session, *extra("gates"), *group("crosscheck"))
     words = ("-m", "pytest", "-m", "crosscheck", "-s", *session.posargs, "gates/tests/crosscheck")
+    session.run("python", *words)
+
+
+@nox.session(reuse_venv=True, default=False)
+def elsewhere(session: nox.Session) -> None:
+    """Judge a server and a model that have nothing of ours, by URL alone (own environment)."""
+    install(session, *extra("gates"), *group("elsewhere"))
+    words = ("-m", "pytest", "-m", "elsewhere", *session.posargs, "gates/tests/elsewhere")
     session.run("python", *words)
 
 

@@ -296,12 +296,10 @@ def _reason(gate: GateVerdict) -> str:
 
 
 def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:
-    required = [spec.name for spec in profile.gates]
+    why = {spec.name: f"runs in profile {profile.name} when --only names it" for spec in profile.every_gate}
+    why |= {spec.name: "left out by --only" for spec in profile.gates}
     left_out = [spec for spec in registry.GATES if spec.name not in run["chosen"]]
-    lines = [
-        f"{spec.title}: {'left out by --only' if spec.name in required else f'not in profile {profile.name}'}"
-        for spec in left_out
-    ]
+    lines = [f"{spec.title}: {why.get(spec.name, f'not in profile {profile.name}')}" for spec in left_out]
     return (*lines, *registry.UNCOVERED)
 
 

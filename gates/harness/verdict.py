@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from gates import registry
-from gates.profile import Settings
+from gates.profile import Settings, names
 from gates.spec import Better, MeasureSpec
 
 SCHEMA = 1
@@ -185,7 +185,8 @@ def rerun(run: RunVerdict, gate: GateVerdict) -> str | None:
     if gate.history is None:
         return None
     settings = run.run["settings"]["run"]
-    words = f"python -m gates run --profile {run.profile} --seed {run.run['seed']}"
+    profile = run.profile if run.profile in names() else f"{run.profile}.toml"  # a file is named as one
+    words = f"python -m gates run --profile {profile} --seed {run.run['seed']}"
     if settings["selection"]:
         words += f" --only {gate.name}"
     if not run.run["server"]["launched"]:

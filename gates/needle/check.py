@@ -118,13 +118,14 @@ class _Judge:
         cold = _known(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
         paired = [case for case in seconds if case.cell in before]
         warm = _known(paired, lambda case: _kept(case, before[case.cell]))
+        untold = "" if cold or warm else "no reply says how many of its prompt's tokens came from a cache"
         longest = max((case.get("tier_tokens") for case in seconds), default=0)
         far = [case for case in paired if case.get("tier_tokens") == longest]
         noise_s = self.settings.number("ttft_noise_s")
         times = _known(far, lambda case: _time_left(case, before[case.cell], noise_s=noise_s))
         return [
-            self._measure("needle.cold_cached_ratio", max(cold, default=None), len(cold)),
-            self._measure("needle.followup_cached_ratio", min(warm, default=None), len(warm)),
+            self._measure("needle.cold_cached_ratio", max(cold, default=None), len(cold), note=untold),
+            self._measure("needle.followup_cached_ratio", min(warm, default=None), len(warm), note=untold),
             self._measure(
                 "needle.followup_ttft_ratio",
                 median(times) if times else None,
@@ -198,11 +199,12 @@ class _Judge:
         """Honest usage, replies cut by the token limit, requests without an answer."""
         answered = sum(operation.outcome == "ok" for operation in self.asked)
         cut = sum(case.get("finish_reason") == "length" for case in self.cases)
-        lost = sum(unanswered(operation) for operation in self.asked)
+        lost = [operation for operation in self.asked if unanswered(operation)]
+        why = f"the first: {lost[0].get('message')}" if lost else ""
         return [
             self._measure("needle.usage_error_ratio", len(doubts) / answered if answered else None, answered),
             self._measure("needle.truncated_count", cut, len(self.cases)),
-            self._measure("needle.unanswered_count", lost, len(self.asked)),
+            self._measure("needle.unanswered_count", len(lost), len(self.asked), note=why),
         ]
 
     def _share(
@@ -225,6 +227,7 @@ class _Judge:
         note: str = "",
     ) -> Measure:
         before = self.baseline.measures.get(measure_id) if self.baseline else None
+        note = note or ("" if value is not None else self.gap or "no request shows it")
         measure = measured(
             self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note
         )

@@ -103,7 +103,7 @@ class _Measures:
             (v.detectable / v.comparison.plan.margin, v) for v in self.verdicts if v.detectable is not None
         ]
         value = max((ratio for ratio, _ in found), default=None)
-        note = "; ".join(f"{v.name} {v.detectable:.2%}" for _, v in found)
+        note = "; ".join(f"{v.name} {v.detectable:.2%}" for _, v in found) or "no set has pairs to compare"
         return self._measure("quality.detectable_ratio", value, sum(v.pairs.n for _, v in found), note)
 
     def scores(self) -> Measure:

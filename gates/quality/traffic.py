@@ -26,6 +26,7 @@ from gates.quality.plan import Part, parts
 SETS_PLANNED: Final = "sets_planned"  # a remark: how many items of each set and arm are asked
 FOUR_FIGURES: Final = ("ifeval", "mini_format")
 SHOWN: Final = 20  # findings of one measure
+UNTRIED: Final = "no item was answered in all the ways in which honesty is tried"
 END_TOKENS: Final = 8  # of the template around a reply: turn and thinking marks
 COUNTED_APART: Final[tuple[tuple[str, Outcome], ...]] = (
     ("quality.fault_ratio", "fault"),
@@ -52,7 +53,7 @@ class Traffic:
     ) -> None:
         """The share of what was wrong (`whole`: of what was right), and each doubt as a finding."""
         value = found.ratio if not whole or found.ratio is None else 1 - found.ratio
-        self.say(measure_id, value, found.n, _commonest(d.why for d in found.doubts) if found.n else note)
+        self.say(measure_id, value, found.n, _joined(_commonest(d.why for d in found.doubts), note))
         self.find(measure_id, expected, found.doubts)
 
     def find(self, measure_id: str, expected: str, doubts: Iterable[Doubt]) -> None:
@@ -115,14 +116,15 @@ def _absent_parts(events: Sequence[Event]) -> list[int]:
 
 def _outcomes(found: Traffic, records: Sequence[ItemRecord]) -> None:
     n = len(records)
+    none = "" if n else "no item is on record"
     for measure_id, outcome in COUNTED_APART:
         wrong = [record for record in records if record.outcome == outcome]
-        found.say(measure_id, len(wrong) / n if n else None, n, _commonest(map(_cause, wrong)))
+        found.say(measure_id, len(wrong) / n if n else None, n, _commonest(map(_cause, wrong)) or none)
         found.find(measure_id, "a reply that ends by itself", (Doubt(_where(r), _ended(r)) for r in wrong))
     graded = [record for record in records if record.correct is not None]
     lost = [r for r in graded if r.state in ("unparsed", "no_code", "syntax") and r.outcome == "answered"]
     unread = [_unread(record) for record in lost]
-    note = _commonest(doubt.why for doubt in unread)
+    note = _commonest(doubt.why for doubt in unread) or ("" if graded else "no item was graded")
     found.say("quality.unparsed_ratio", len(lost) / len(graded) if graded else None, len(graded), note)
     found.find("quality.unparsed_ratio", "an answer in the form that was asked for", unread)
     retries = sum(record.retries for record in records)
@@ -141,6 +143,8 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
             said.append(
                 f"{part.name} {fmean(graded):.1%} ({low:.1%} to {high:.1%}, n = {len(graded)}){_figures(own)}"
             )
+        else:
+            said.append(f"{part.name}: no item was graded")
         counted = [r.completion_tokens for r in own if r.completion_tokens and r.outcome != "fault"]
         if counted and part.mean_tokens:
             mean = fmean(counted)
@@ -149,9 +153,13 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
     margin = min(margins) if len(margins) == len(by_part) else None
     found.say("quality.score_margin_ratio", margin, len(records), "; ".join(said))
     stray = max(strays) if strays else None
-    found.say(
-        "quality.length_ratio", stray, len(strays), "; ".join(lengths) or "no usual length or no counts"
-    )
+    found.say("quality.length_ratio", stray, len(strays), "; ".join(lengths) or _no_length(by_part))
+
+
+def _no_length(asked: Iterable[Part]) -> str:
+    if any(part.mean_tokens for part in asked):
+        return "no reply has counts"
+    return "the profile does not say how long replies usually are (fast_mean_tokens, thinking_mean_tokens)"
 
 
 def _figures(records: Sequence[ItemRecord]) -> str:
@@ -180,7 +188,16 @@ def _arms(found: Traffic, asked: Sequence[Operation]) -> None:
             found.say(f"quality.{arm}_in_force_ratio", 1.0, 0, "this profile does not ask in this arm")
             continue
         expected = "reasoning" if wanted else "no reasoning"
-        found.tried(f"quality.{arm}_in_force_ratio", Tried(len(own), tuple(doubts)), expected, whole=True)
+        tried = Tried(len(own), tuple(doubts))
+        found.tried(f"quality.{arm}_in_force_ratio", tried, expected, whole=True, note=_left_out(own))
+
+
+def _left_out(asked: Sequence[Operation]) -> str:
+    """Which members the server does not take, so that it was perhaps not told whether to think."""
+    if not asked:
+        return "no item of this arm was answered"
+    names = sorted({name for operation in asked for name in operation.get("left_out") or ()})
+    return f"asked without {', '.join(names)}: the server refuses such members" if names else ""
 
 
 def reasoned(operation: Operation) -> bool:
@@ -203,10 +220,12 @@ def _thought(operation: Operation, wanted: bool) -> str:
 
 def _honesty(found: Traffic, asked: Sequence[Operation]) -> None:
     probes = honesty.probed(asked)
-    none = "no reply has counts"
-    found.tried("quality.usage_error_ratio", honesty.counted(asked, probes), "true token counts", note=none)
-    found.tried("quality.first_token_ratio", honesty.first_tokens(probes), "the same first token", whole=True)
-    found.tried("quality.canned_ratio", honesty.canned(probes), "another reply")
+    counted, untried = honesty.counted(asked, probes), "" if probes else UNTRIED
+    none = "" if counted.n else "no reply has counts"
+    found.tried("quality.usage_error_ratio", counted, "true token counts", note=none)
+    first = honesty.first_tokens(probes)
+    found.tried("quality.first_token_ratio", first, "the same first token", whole=True, note=untried)
+    found.tried("quality.canned_ratio", honesty.canned(probes), "another reply", note=untried)
     exchanged = honesty.exchanged(asked, probes)
     apart = "" if exchanged.n else "no two items were under way at the same time"
     found.say("quality.crosstalk_count", len(exchanged.doubts) if exchanged.n else None, exchanged.n, apart)
@@ -225,6 +244,10 @@ def _honesty(found: Traffic, asked: Sequence[Operation]) -> None:
 def _quiet(settings: Settings) -> Callable[[Operation], bool]:
     limit = settings.number("quiet_host_ratio")
     return lambda operation: (operation.get("host_busy_ratio") or 0.0) <= limit
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _commonest(causes: Iterable[str]) -> str:

@@ -161,7 +161,7 @@ def test_every_dependency_is_explained_and_pinned() -> None:
     project = pyproject()["project"]
     extras, groups = project["optional-dependencies"], pyproject()["dependency-groups"]
     wanted = [*project["dependencies"], *chain.from_iterable([*extras.values(), *groups.values()])]
-    names = {re.split(r"[<>=!~ ]", one)[0] for one in wanted if isinstance(one, str)}
+    names = {re.split(r"[<>=!~ \[]", one)[0] for one in wanted if isinstance(one, str)}
     pinned = {line.split("==")[0].lower() for line in read("constraints.txt").splitlines() if "==" in line}
 
     assert set() == {name for name in names if f"`{name}`" not in read("docs/dependencies.md")}

@@ -67,7 +67,7 @@ def test_the_markdown_says_what_was_not_tested_and_how_to_ask_again(failed: RunF
     text = failed.verdict_md.read_text()
 
     assert "## What was not tested" in text
-    assert "python -m gates run --profile echo --seed 7 --only echo --model PATH" in text
+    assert "python -m gates run --profile echo.toml --seed 7 --only echo --model PATH" in text
 
 
 def test_the_answer_of_a_model_cannot_leave_its_place_in_the_markdown(failed: RunFolder) -> None:

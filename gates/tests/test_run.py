@@ -120,7 +120,7 @@ def test_progress_names_gate_and_cell_and_the_verdict_so_far(echo_profile: Profi
 
 def test_a_failed_run_prints_how_to_ask_the_same_again(echo_profile: Profile, model_file: Path) -> None:
     _, folder, said = do(echo_profile, model_file, "refuses")
-    command = "python -m gates run --profile echo --seed 7 --only echo --model PATH"
+    command = "python -m gates run --profile echo.toml --seed 7 --only echo --model PATH"
 
     assert command in said
     assert command in folder.verdict_md.read_text()

@@ -119,6 +119,15 @@ def test_the_last_line_begins_with_the_word_and_gives_the_first_reason() -> None
     assert "FAIL: profile ci, 0 of 1 claims hold - too few words came back" == summary_line(record)
 
 
+def test_the_command_that_asks_again_names_the_file_of_a_profile_that_does_not_ship() -> None:
+    gate = GateVerdict("echo", 2.0, "h", Judgement((measure(0.5),)))
+
+    command = rerun(RunVerdict("mine", RUN, (gate,)), gate)
+
+    assert command is not None
+    assert command.startswith("python -m gates run --profile mine.toml --seed 7")
+
+
 @pytest.mark.parametrize(
     ("changes", "command"),
     [

@@ -189,7 +189,9 @@ def test_a_living_server_that_does_not_answer_breaks_a_claim() -> None:
     record = honest(4)
     record.lost("recall", 0, alive=True)
 
-    assert Verdict.FAIL is measure(record.judged(), "unanswered_count").verdict
+    found = measure(record.judged(), "unanswered_count")
+
+    assert (Verdict.FAIL, "the first: lost") == (found.verdict, found.note)
 
 
 def test_a_dead_server_breaks_none() -> None:
@@ -197,11 +199,13 @@ def test_a_dead_server_breaks_none() -> None:
     record.turn("recall", 0, statement("otter", CODES[0]))
     record.lost("recall", 1, alive=False)
 
-    verdicts = {m.id: m.verdict for m in record.judged().measures}
+    measures = record.judged().measures
+    verdicts = {m.id: m.verdict for m in measures}
 
     assert Verdict.FAIL not in verdicts.values()
     assert Verdict.UNKNOWN is verdicts["needle.recall_ratio"]
     assert Verdict.UNKNOWN is verdicts["needle.unanswered_count"]
+    assert [] == [m.id for m in measures if m.verdict is Verdict.UNKNOWN and not m.note]
 
 
 def test_what_is_broken_for_certain_fails_although_cells_are_missing() -> None:
@@ -312,10 +316,10 @@ def test_a_server_that_reports_no_cached_tokens_leaves_the_cache_unknown() -> No
     record.turn("recall", 0, statement("otter", CODES[0]), cached_tokens=None)
     record.turn("followup", 0, statement("drum", CODES[1]), cached_tokens=None)
 
-    judgement = record.judged()
+    found = [measure(record.judged(), name) for name in ("cold_cached_ratio", "followup_cached_ratio")]
 
-    assert Verdict.UNKNOWN is measure(judgement, "cold_cached_ratio").verdict
-    assert Verdict.UNKNOWN is measure(judgement, "followup_cached_ratio").verdict
+    assert {Verdict.UNKNOWN} == {one.verdict for one in found}
+    assert {"no reply says how many of its prompt's tokens came from a cache"} == {one.note for one in found}
 
 
 def test_the_table_has_a_row_for_each_turn_with_its_state() -> None:
