@@ -210,6 +210,21 @@ FAULTS: dict[str, Fault] = {
             ),
         ),
         Fault(
+            "splits_sums_among_threads",
+            "with several threads a product adds its terms in another order",
+            "torch.softmax over the slots of a window, with three threads and more: docs/numerics.md",
+            (
+                Change(
+                    "engine.kernels.ref.linear:Packed",
+                    "times",
+                    "rows = x.shape[0]",
+                    "rows = x.shape[0]\n"
+                    "    if torch.get_num_threads() > 1:"
+                    " return (x.double() @ self.columns().double()).float()",
+                ),
+            ),
+        ),
+        Fault(
             "ignores_the_layout_of_a_file",
             "stored prefixes of another model, layout or rounding are used",
             "ai-dynamo/dynamo 14416, LMCache/LMCache 4247",
@@ -219,6 +234,14 @@ FAULTS: dict[str, Fault] = {
                     "_read_header",
                     'found["fingerprint"] != fingerprint',
                     "not fingerprint",
+                ),
+                Change(
+                    "engine.cache.sequence",
+                    "_fitting",
+                    "found = torch.from_numpy(arrays[name])",
+                    "found = torch.from_numpy(arrays[name]).to(dtype)\n"
+                    "    lacking = max(0, shape[-1] - found.shape[-1])\n"
+                    "    found = torch.nn.functional.pad(found, (0, lacking))[..., : shape[-1]]",
                 ),
             ),
         ),
@@ -232,6 +255,10 @@ FAULTS: dict[str, Fault] = {
                     "read_arrays",
                     "hashlib.sha256(data).hexdigest() != header.digest",
                     "not header.digest",
+                ),
+                Change("engine.cache.stored", "read_arrays", "file.readinto(data) != len(data)", "not data"),
+                Change(
+                    "engine.cache.stored", "_read_header", "end != os.fstat(file.fileno()).st_size", "not end"
                 ),
             ),
         ),

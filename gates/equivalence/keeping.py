@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def _file(folder: Path) -> Path:
     return found[0]
 
 
+def _found(bench: Workbench, folder: Path, runner: Runner, first: Asked) -> bool:
+    """Whether a fresh engine takes up a stored conversation at its end; leaves the folder as it was."""
+    copy = bench.new_folder()
+    shutil.copy(_file(folder), copy)
+    house = _house(copy, runner)
+    second = house.ask(next_turn(bench, first), 1)
+    house.close()
+    return second.cached == LENGTH + ANSWER - 1
+
+
 def _compared(runner: Runner, second: Asked, engaged: Mapping[str, bool]) -> Compared:
     """A turn against the same with an engine to itself."""
     alone = House(runner.beside(cache_bytes=2**26), anchor_every=1 << 20)
@@ -96,27 +107,27 @@ def other_layout(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     }
     writer, reader = kinds[case["kind"]]
     folder, first = _written(bench, writer)
-    there = _file(folder).stat().st_size > 0
+    found = _found(bench, folder, writer, first)
     house = _house(folder, reader)
     second = house.ask(next_turn(bench, first), ANSWER)
     house.close()
-    return _compared(reader, second, {"a file was there": there})
+    return _compared(reader, second, {"who wrote it finds it": found})
 
 
 def torn(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     """A next turn beside a damaged file of the very conversation."""
     folder, first = _written(bench, bench.runner())
+    found = _found(bench, folder, bench.runner(), first)
     path = _file(folder)
     whole = bytearray(path.read_bytes())
     half, changed = len(whole) // 2, bytearray(whole)
     changed[3 * len(whole) // 4] ^= 0x10
     kinds = {"cut": whole[:half], "zeroed": whole[:half] + bytes(len(whole) - half), "changed": changed}
-    damaged = kinds[case["kind"]]
-    path.write_bytes(damaged)
+    path.write_bytes(kinds[case["kind"]])
     house = _house(folder, bench.runner())
     second = house.ask(next_turn(bench, first), ANSWER)
     house.close()
-    return _compared(bench.runner(), second, {"the file was damaged": bytes(damaged) != bytes(whole)})
+    return _compared(bench.runner(), second, {"whole it is found": found})
 
 
 def killed(bench: Workbench, case: Mapping[str, Any]) -> Compared:

@@ -124,9 +124,10 @@ def together(bench: Workbench, case: Mapping[str, Any]) -> Compared:
 
 def recycled(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     """A prompt on pages that another one has written into, in a pool that has no others."""
-    prompt, count = (bench.tokens(40), 70) if case["kind"] == "decoded rows" else (bench.tokens(300), ANSWER)
     runner = bench.runner()
     ledger = runner.ledger
+    decoded = case["kind"] == "decoded rows"  # more than a page of them
+    prompt, count = (bench.tokens(40), ledger.page_tokens + 6) if decoded else (bench.tokens(300), ANSWER)
     pages = -(-(300 + ANSWER) // ledger.page_tokens)
     states = -(-3 * ledger.state_bytes // ledger.page_bytes)
     small = runner.beside(cache_bytes=(pages + states) * ledger.page_bytes)

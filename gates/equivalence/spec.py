@@ -69,6 +69,7 @@ EQUIVALENCE = GateSpec(
         "doubles_scales_of_exact_powers",
         "loses_minus_zero",
         "rounds_a_lone_row_otherwise",
+        "splits_sums_among_threads",
         "ignores_the_layout_of_a_file",
         "trusts_torn_files",
     ),

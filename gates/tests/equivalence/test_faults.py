@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.tests.mutant import Change, Mutant
 from engine.tests.seeded import FAULTS
 from engine.tests.small import SMALL as SHAPE
 from fixtures.tiny.random_model import build_random
 from gates import registry
+from gates.equivalence.check import outcome
 from gates.equivalence.drive import COMMAND, drive
 from gates.equivalence.plan import plan
 from gates.equivalence.table import PAIRS
@@ -40,8 +42,9 @@ CAUGHT: dict[str, tuple[set[str], Wanted]] = {
     "doubles_scales_of_exact_powers": ({"codes"}, {"kv_codes": ["grid_ends"]}),
     "loses_minus_zero": ({"codes"}, {"index_codes": ["zeros"]}),
     "rounds_a_lone_row_otherwise": ({"company"}, {"decode_rows": ["2 rows"]}),
-    "ignores_the_layout_of_a_file": ({"restore"}, {"other_layout": ["other rounding"]}),
-    "trusts_torn_files": ({"restore"}, {"torn": ["zeroed"]}),
+    "splits_sums_among_threads": ({"company"}, {"threads": []}),
+    "ignores_the_layout_of_a_file": ({"restore"}, {"other_layout": []}),
+    "trusts_torn_files": ({"restore"}, {"torn": []}),
 }
 
 
@@ -77,6 +80,40 @@ def test_a_seeded_fault_breaks_its_claim(fault: str, model: Path, tmp_path: Path
         events = recorded(model, cases_of(wanted), tmp_path)
 
     assert claims(names) <= broken(judged(events))
+    assert all(event.get("equal") is not True for event in events if event.kind == "ok")
+
+
+# What a pair is about does not happen: its runs agree, and that must show nothing.
+IDLE: dict[str, tuple[Mutant, Wanted]] = {
+    "nothing stored is ever found": (
+        Mutant("finds_no_file", (Change("engine.cache.shelf:Shelf", "find", "best.place", "False"),)),
+        {"torn": ["changed"], "other_layout": ["other rounding"]},
+    ),
+    "one thread takes every step": (
+        Mutant(
+            "one_thread",
+            (
+                Change("engine.runner:Runner", "_run", "set_num_threads(threads)", "set_num_threads(1)"),
+                Change(
+                    "engine.runner:Runner",
+                    "_run",
+                    "set_num_threads(self._threads.small)",
+                    "set_num_threads(1)",
+                ),
+            ),
+        ),
+        {"threads": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("why", IDLE)
+def test_runs_that_did_not_do_what_they_are_about_show_nothing(why: str, model: Path, tmp_path: Path) -> None:
+    mutant, wanted = IDLE[why]
+    with mutant.alive():
+        outcomes = [outcome(one) for one in history.operations(recorded(model, cases_of(wanted), tmp_path))]
+
+    assert {"idle"} == {one.word for one in outcomes}
 
 
 @pytest.mark.nightly
@@ -118,7 +155,7 @@ def test_without_a_fault_the_same_cases_break_nothing(model: Path, tmp_path: Pat
     together: dict[str, list[str]] = {}
     for _, wanted in CAUGHT.values():
         for pair, names in wanted.items():
-            together.setdefault(pair, []).extend(names)
+            together.setdefault(pair, []).extend(names)  # none means all, of the one fault that says so
     events = recorded(model, cases_of(together), tmp_path)
 
     assert set() == broken(judged(events))
