@@ -11,7 +11,6 @@ import importlib
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ MAX_TOKENS = 2**20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command: 0 on success, 1 for an error, 2 for wrong usage or settings, 130 when interrupted."""
+    _open_standard_files()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "serve")
@@ -49,6 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, for example head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _open_standard_files() -> None:
+    """Open what the launcher closed: a model file or a socket would take its place, and get our messages."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,7 +200,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _serve(options: argparse.Namespace) -> int:
     settings = _settings(options)
     path = model_path(settings)
-    from engine.server.serve import serve
+    from engine.server.serve import exit_code, serve
 
     logging.getLogger("engine").setLevel(settings.server.log_level.upper())
     began = time.monotonic()
@@ -199,8 +208,7 @@ def _serve(options: argparse.Namespace) -> int:
     def show(line: str) -> None:
         print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
 
-    ended_by = serve(path, settings, announce=show, report=show, script=options.script)
-    return INTERRUPTED if ended_by == signal.SIGINT else 0
+    return exit_code(serve(path, settings, announce=show, report=show, script=options.script))
 
 
 def _chat(options: argparse.Namespace) -> int:

@@ -79,7 +79,9 @@ class Doorway:
         if not self._keys or scope["path"] in OPEN_PATHS:
             return ""
         headers = dict(scope["headers"])
-        bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+        authorization = headers.get(b"authorization", b"").strip()
+        scheme, _, rest = authorization.partition(b" ")
+        bearer = rest.strip() if scheme.lower() == b"bearer" else authorization
         given = (_digest(bearer), _digest(headers.get(b"x-api-key", b"")))
         matches = [[hmac.compare_digest(key, sent) for sent in given] for key in self._keys]
         found = [key for key, same in zip(self._keys, matches, strict=True) if any(same)]

@@ -15,7 +15,7 @@ from engine.chat.pieces import End, Output, Parser, Piece
 from engine.chat.request import ToolCall
 from engine.chat.tokens import TokenReader
 from engine.core import Event, Finished, FinishReason, Generated, Request, Started, Timings
-from engine.errors import CapacityError, EngineError
+from engine.errors import CapacityError, EngineError, NotReadyError
 from engine.server.service import Service
 
 MAX_UNREAD = 65_536  # tokens that one client leaves unread: about 4 MiB
@@ -149,6 +149,8 @@ class Choice:
     def _finish(self, event: Finished) -> list[Moment]:
         if event.reason is FinishReason.FAILED:
             raise EngineError(event.message or "the engine failed on this request")
+        if event.reason is FinishReason.CANCELLED:  # not by the client: that one reads no more
+            raise NotReadyError("the server ends and cut this answer off; ask again soon", retry_after_s=5)
         pieces = self.parser.finish(End.LENGTH if event.reason is FinishReason.LENGTH else End.STOP)
         chunks = [self._chunk(pieces)] if pieces else []
         self._note_block()

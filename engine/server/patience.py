@@ -1,4 +1,4 @@
-"""A connection outside of requests: bounds on the time of a head and of an unread body, JSON for no request.
+"""A connection outside of requests: bounds on their number and their time, JSON for what is no request.
 
 A connection whose headers come in drips would otherwise stay open for ever, and so would one whose body still
 comes in drips after it was refused.  One that sends much in tiny pieces would keep everybody else waiting.
@@ -7,17 +7,29 @@ comes in drips after it was refused.  One that sends much in tiny pieces would k
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from engine.errors import RequestError
+from engine.errors import CapacityError, EngineError, RequestError
 from engine.server.dialects.openai import error_body
 
 SLICE = 8 * 1024  # bytes
+AT_ONCE = 8  # connections that are taken before others are served
+
+
+def most_clients() -> int:
+    """How many connections may be open: as many files as the system allows, less those of the engine.
+
+    A connection that cannot be taken for want of a file would be tried again, and logged, thousands of times.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed - max(6 * AT_ONCE, allowed // 8)
 
 
 class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
@@ -28,13 +40,15 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
     a client that is still sending.
     It reads `SLICE` bytes in a turn: asyncio's own 256 KiB hold 43,000 chunks of one byte, and parsing these
     takes a second in which nobody else is served.
+    `turned_away` is called for each connection that is one too many.
     """
 
     headers_s: ClassVar[float] = 20.0
     rest_s: ClassVar[float] = 10.0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, turned_away: Callable[[], None], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._turned_away = turned_away
         self._limit: asyncio.TimerHandle | None = None
         self._slice = bytearray()
 
@@ -50,7 +64,11 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop."""
         super().connection_made(transport)
-        self._look()
+        if len(self.connections) > most_clients():
+            self._turned_away()
+            self._say(503, CapacityError("too many connections are open; close some, or try again soon"))
+        else:
+            self._look()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -87,12 +105,15 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
             return
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         said = "the header lines are too long" if status == 431 else f"this is not HTTP/1.1: {error or msg}"
-        body = msgspec.json.encode(
-            error_body(RequestError(f"{said}; nothing of it was read", code="invalid_request"))
-        )
-        length = str(len(body)).encode()
-        kind = (b"content-type", b"application/json")
-        headers = [kind, (b"content-length", length), (b"connection", b"close")]
+        self._say(status, RequestError(f"{said}; nothing of it was read", code="invalid_request"))
+
+    def _say(self, status: int, error: EngineError) -> None:
+        """Answer what is no request, and hang up."""
+        body = msgspec.json.encode(error_body(error))
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers.append((b"content-length", str(len(body)).encode()))
+        if isinstance(error, CapacityError):
+            headers.append((b"retry-after", str(error.retry_after_s).encode()))
         answer = h11.Response(status_code=status, headers=headers)
         for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")

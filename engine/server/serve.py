@@ -5,8 +5,12 @@ Owns the process's life.  Knows nothing of requests.
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
+import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,10 +23,11 @@ import uvicorn
 from engine.config import Settings, check_exposure
 from engine.errors import EngineError, SettingError
 from engine.server.app import build_app
-from engine.server.patience import PatientProtocol
+from engine.server.patience import AT_ONCE, PatientProtocol
 from engine.server.service import Host, Service
 
 log = logging.getLogger("engine.server")
+INTERRUPTED = 130
 MAX_HEADER_BYTES = 64 * 1024
 BACKLOG = 2048
 UNREAD_MS = 120_000  # a client that takes nothing for so long, or does not answer any more, is given up
@@ -39,6 +44,12 @@ class _Http(uvicorn.Server):
         self._drain = drain
         self.ended_by: int | None = None
         self.hurried = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; asyncio takes as many connections at once as may wait, so more may wait only after it."""
+        await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(BACKLOG)
 
     def handle_exit(self, sig: int, _: FrameType | None) -> None:
         """Called by uvicorn on SIGINT and SIGTERM."""
@@ -68,6 +79,7 @@ class Server:
         self._settings = settings
         self._load = load
         self._failure: EngineError | None = None
+        self._cut = 0
         self._socket = _listen(settings.server.host, settings.server.port)
         app = build_app(self.host, settings.server, fingerprint=fingerprint())
         self._uvicorn = _Http(
@@ -78,8 +90,9 @@ class Server:
                 access_log=False,
                 lifespan="off",
                 server_header=False,
-                http=PatientProtocol,
+                http=functools.partial(PatientProtocol, turned_away=self._turned_away),  # type: ignore[arg-type]
                 ws="none",
+                backlog=AT_ONCE,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
             ),
@@ -97,11 +110,16 @@ class Server:
             loader.join()
         if self._failure is not None:
             raise self._failure
-        cut = self.host.open_requests
-        if not self._uvicorn.hurried:
+        cut = self._cut or self.host.open_requests
+        if not self.hurried:
             self.host.close()
         self._announce(f"ended; {_requests(cut)} cut off" if cut else "ended; every request was answered")
         return self._uvicorn.ended_by
+
+    @property
+    def hurried(self) -> bool:
+        """A second signal came: the engine was not closed, and may be computing still."""
+        return self._uvicorn.hurried
 
     def stop(self) -> None:
         """Take no further request, finish the open ones within the grace time, then end; returns at once."""
@@ -120,7 +138,13 @@ class Server:
         deadline = time.monotonic() + grace_s
         while self.host.open_requests and time.monotonic() < deadline:
             time.sleep(0.02)
+        self._cut = self.host.open_requests
+        self.host.close()  # answers that are open end with an error, which their clients are still told
         self._end()
+
+    def _turned_away(self) -> None:
+        if self.host.metrics is not None:
+            self.host.metrics.add("shed_clients")
 
     def _backlog(self) -> int:
         """Bytes written to sockets that no client has taken yet."""
@@ -194,6 +218,7 @@ def serve(
 ) -> int | None:
     """Load a model file and serve it until a signal, which is returned; EngineError when it cannot be loaded.
 
+    A second signal ends the process from here, with the code that `exit_code` gives.
     `announce` gets lines when requests are taken and when it ends, `report` one for each thing done before.
     With a `script` its recorded answers are given, and of the model file only the vocabulary is used.
     """
@@ -207,4 +232,16 @@ def serve(
 
     if script is not None:
         read_script(script)  # a wrong script ends the command before a socket opens
-    return Server(settings, load, announce=announce).run()
+    server = Server(settings, load, announce=announce)
+    ended_by = server.run()
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, signal.SIG_IGN)  # only the interpreter is left to end, with our exit code
+    if server.hurried:
+        sys.stdout.flush()
+        os._exit(exit_code(ended_by))  # the interpreter's own end aborts while another thread computes
+    return ended_by
+
+
+def exit_code(ended_by: int | None) -> int:
+    """What a process ends with after a signal; being asked to end is no error."""
+    return INTERRUPTED if ended_by == signal.SIGINT else 0

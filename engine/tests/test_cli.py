@@ -154,6 +154,35 @@ def test_a_signal_lets_open_answers_finish_and_says_so(tmp_path: Path, sent: int
     assert said.endswith(b"ended; every request was answered\n")
 
 
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_second_signal_ends_at_once_while_the_model_computes(sent: int, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "engine", "serve", "--port", str(port)]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        _wait_for_health(base, process)
+        schema = {"type": "array", "items": {"type": "integer"}, "minItems": 10_000}
+        form = {"type": "json_schema", "json_schema": {"name": "long", "schema": schema}}
+        body = {"messages": [{"role": "user", "content": "Hi"}], "n": 8, "stream": True, "think": False}
+        body["response_format"] = form
+        with httpx2.stream("POST", f"{base}/v1/chat/completions", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()  # kept: without it the answer would be closed
+            next(line for line in lines if line.startswith("data:"))
+            process.send_signal(sent)
+            time.sleep(0.3)
+            process.send_signal(sent)
+            _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert code == process.returncode
+    assert said.endswith(b"ended; 8 open requests cut off\n")
+    assert b"Traceback" not in said
+
+
 def _wait_for_health(base: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
@@ -164,6 +193,21 @@ def _wait_for_health(base: str, process: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.1)
     raise AssertionError(f"the server was not ready; exit code {process.poll()}")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_closed_standard_file_is_not_replaced_by_another(closed: str) -> None:
+    program = (
+        "import os, sys; from engine.cli import main; main(['inspect', '--spec', 'v4-flash']);"
+        "sys.exit(10 + sum(os.fstat(n).st_rdev == os.stat(os.devnull).st_rdev for n in range(3)))"
+    )
+    words = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        run.communicate(timeout=60)
+
+    assert 10 + closed.count("-") == run.returncode
 
 
 def test_a_port_that_is_taken_is_named(small_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,6 +193,8 @@ def test_a_body_that_stops_coming_is_given_up() -> None:
         pytest.param({"authorization": "Bearer wrong"}, 401, id="wrong"),
         pytest.param({"authorization": "Bearer"}, 401, id="empty"),
         pytest.param({"authorization": "Bearer s3cret"}, 200, id="bearer"),
+        pytest.param({"authorization": "bearer s3cret"}, 200, id="any_case"),
+        pytest.param({"authorization": "Basic s3cret"}, 401, id="another_scheme"),
         pytest.param({"x-api-key": "s3cret"}, 200, id="x_api_key"),
     ],
 )
@@ -383,6 +385,37 @@ def test_a_server_that_ends_finishes_its_answers_and_takes_no_new_ones() -> None
     assert (503, {"status": "draining"}) == (health.status_code, health.json())
     assert (503, "5") == (refused.status_code, refused.headers["retry-after"])
     assert "done" == answers[0].json()["choices"][0]["message"]["content"]
+
+
+def test_answers_that_take_longer_than_the_grace_are_told_that_they_are_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Script("</think>" + "word " * 700, before_step=lambda _: time.sleep(0.02))
+    bodies = [(CHAT, False), (CHAT, True), ("/v1/messages", True), ("/v1/responses", True)]
+    answers: dict[tuple[str, bool], httpx2.Response] = {}
+
+    def ask(live: Live, path: str, streamed: bool) -> None:
+        asked = {"input": "Hi"} if "responses" in path else {"messages": ASK}
+        answers[path, streamed] = post(live, {**asked, "stream": streamed}, path)
+
+    with live_server(script, grace_s=0.2) as ending:
+        asking = [threading.Thread(target=ask, args=(ending, *each)) for each in bodies]
+        for each in asking:
+            each.start()
+        until(lambda: ending.service.engine.stats().counters["tokens_decoded"] > 8)
+        ending.server.stop()
+        for each in asking:
+            each.join(30)
+    ends = [answers[path, True].text.strip().split("\n\n")[-1] for path, streamed in bodies if streamed]
+
+    assert (503, "5") == (answers[CHAT, False].status_code, answers[CHAT, False].headers["retry-after"])
+    assert all("the server ends and cut this answer off" in end for end in ends)
+    assert ['"code":"not_ready"', "overloaded_error", "response.failed"] == [
+        word
+        for word, end in zip(['"code":"not_ready"', "overloaded_error", "response.failed"], ends, strict=True)
+        if word in end
+    ]
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_connections_send_at_once(live: Live) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,6 +15,7 @@ from engine.server import body, patience, serve
 from engine.server.body import MAX_VALUES, decode_object
 from engine.server.patience import PatientProtocol
 from engine.tests.server.live import Live, live_server, until
+from engine.tests.server.wire import get
 
 CHAT = "/v1/chat/completions"
 GENEROUS_S = 60.0  # a busy machine may be this slow; what is tested is that it happens at all
@@ -201,3 +204,30 @@ def test_a_broken_body_ends_its_connection_and_is_no_failure_of_ours(
 
     assert answers == [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
     assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_connections_beyond_the_files_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else asyncio tries and logs each of them for ever: 5 MB of tracebacks a second, and no health."""
+    monkeypatch.setattr(patience, "most_clients", lambda: 20)
+    with live_server() as live, ExitStack() as stack:
+        address = ("127.0.0.1", live.port)
+        held = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
+        until(lambda: live.server.host.traffic.clients() == 20, GENEROUS_S)
+        with socket.create_connection(address) as late:
+            late.settimeout(GENEROUS_S)
+            refused = b"".join(iter(lambda: late.recv(1000), b""))
+        held[0].close()
+        until(lambda: live.server.host.traffic.clients() == 19, GENEROUS_S)
+        text = get(live, "/metrics").text
+
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in refused
+    assert b'"code":"overloaded"' in refused
+    assert 'ds4_requests_shed_total{reason="clients"} 1\n' in text
+
+
+@pytest.mark.parametrize(("files", "clients"), [(64, 16), (256, 208), (1024, 896), (65536, 57344)])
+def test_files_are_left_for_the_engine(files: int, clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+
+    assert clients == patience.most_clients()
