@@ -34,7 +34,7 @@ def plan(
     return {
         "schema": 1,
         "profile": profile.name,
-        "model": run.text("model"),
+        "model": run.text("model") if launched else "served elsewhere",
         "seed": profile.seed,
         "budget_minutes": run.number("budget_minutes"),
         "context_tokens": profile.table("server").count("context_tokens"),

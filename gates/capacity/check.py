@@ -14,7 +14,7 @@ from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes
 from gates.harness.judging import Judging
 from gates.harness.stats import wilson
-from gates.harness.turns import kept_share, last_tries, on_quiet_host
+from gates.harness.turns import first_cause, kept_share, last_tries, on_quiet_host
 from gates.harness.verdict import Judgement, Table
 from gates.needle.grade import Grade, grade_codes
 from gates.profile import Settings
@@ -116,7 +116,7 @@ class _Judge(Judging):
         others = [one for one in self.asked if one.invoke.what != ceiling.STORM]
         self.say("capacity.ceiling_count", turned or None, len(self.asked) - len(others), note=note)
         lost = [one for one in others if self._lost(one)]
-        self.say("capacity.unanswered_count", len(lost), len(others))
+        self.say("capacity.unanswered_count", len(lost), len(others), note=first_cause(lost))
         for one in lost:
             found = f"{one.get('error', 'an empty answer')}: {one.get('message', '')}"
             self.find("capacity.unanswered_count", one, "an answer", found)

@@ -34,7 +34,7 @@ from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes
 from gates.harness.judging import Judging
 from gates.harness.stats import wilson
-from gates.harness.turns import PAGE_TOKENS, kept_share, last_tries, on_quiet_host
+from gates.harness.turns import PAGE_TOKENS, first_cause, kept_share, last_tries, on_quiet_host
 from gates.harness.verdict import Judgement
 from gates.profile import Settings
 
@@ -225,7 +225,7 @@ class _Judge(Judging):
         """Nobody is left without an answer, counts are true, bad requests are refused, nothing stays open."""
         good = [one for one in self.asked if "max_tokens" in one.invoke.fields]
         lost = [one for one in good if unanswered(one, self.storms)]
-        self.say("churn.unanswered_count", len(lost), len(good))
+        self.say("churn.unanswered_count", len(lost), len(good), note=first_cause(lost))
         for one in lost:
             self.find("churn.unanswered_count", one, "an answer", f"{one.get('error')}: {one.get('message')}")
         answered = [one for one in good if one.outcome == "ok"]

@@ -35,7 +35,7 @@ MOST_BYTES = 64 << 20  # of one answer: some hundred for each of 131,072 tokens,
 NO_STREAM = ("application/json", "text/html")  # what an error or a page before the server comes as
 NO_SUCH_PATH = (404, 405)  # `/health` is a custom, not part of the dialect
 # Members of no dialect that many servers know; others skip them, or refuse a request that has them.
-OPTIONAL: Final = ("think", "thinking", "chat_template_kwargs", "return_token_ids")
+OPTIONAL: Final = ("think", "thinking", "chat_template_kwargs", "return_token_ids", "cache_prompt")
 UNKNOWN_MEMBER = (400, 422)
 
 

@@ -29,6 +29,11 @@ def kept_share(now: Operation, before: Operation) -> float | None:
     return min(1.0, (cached + PAGE_TOKENS) / prompt) if cached else 0.0
 
 
+def first_cause(lost: Sequence[Operation]) -> str:
+    """What became of the first of these requests, in words; empty of none."""
+    return f"the first: {lost[0].get('message') or 'an empty answer'}" if lost else ""
+
+
 def on_quiet_host(one: Operation, most: float) -> bool:
     """Whether others used at most this share of the processors meanwhile, or nobody knows."""
     busy = one.get("host_busy_ratio")

@@ -15,6 +15,7 @@ from typing import Final
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, operations
 from gates.harness.stats import Interval, failure_bound, wilson
+from gates.harness.turns import first_cause
 from gates.harness.verdict import Judgement, Measure, measured
 from gates.needle import flatness, usage
 from gates.needle.cases import Case, findings, planned_turns, read_cases, table, unanswered
@@ -200,11 +201,10 @@ class _Judge:
         answered = sum(operation.outcome == "ok" for operation in self.asked)
         cut = sum(case.get("finish_reason") == "length" for case in self.cases)
         lost = [operation for operation in self.asked if unanswered(operation)]
-        why = f"the first: {lost[0].get('message')}" if lost else ""
         return [
             self._measure("needle.usage_error_ratio", len(doubts) / answered if answered else None, answered),
             self._measure("needle.truncated_count", cut, len(self.cases)),
-            self._measure("needle.unanswered_count", len(lost), len(self.asked), note=why),
+            self._measure("needle.unanswered_count", len(lost), len(self.asked), note=first_cause(lost)),
         ]
 
     def _share(

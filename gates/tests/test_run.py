@@ -172,6 +172,7 @@ def test_plan_and_verdict_count_the_same_claims(
     judged = [measure for gate in verdict_of(folder)["gates"] for measure in gate["measures"]]
 
     assert {claim["id"] for claim in claims} == {measure["id"] for measure in judged}
+    assert ("given" if launched else "served elsewhere") == planned["model"]
 
 
 def test_a_white_box_gate_knows_nothing_of_another_server(
@@ -181,4 +182,4 @@ def test_a_white_box_gate_knows_nothing_of_another_server(
     code, folder, _ = do(echo_profile, model_file)
 
     assert ExitCode.UNKNOWN == code
-    assert "judges the engine of this checkout and this run another" in verdict_of(folder)["reasons"][0]
+    assert "given up: it judges the engine of this checkout" in verdict_of(folder)["reasons"][0]

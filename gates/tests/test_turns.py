@@ -9,7 +9,7 @@ import pytest
 
 from gates.harness import history
 from gates.harness.history import History, Operation
-from gates.harness.turns import PAGE_TOKENS, kept_share, last_tries, on_quiet_host
+from gates.harness.turns import PAGE_TOKENS, first_cause, kept_share, last_tries, on_quiet_host
 
 
 def asked(folder: Path, *rows: dict[str, Any]) -> list[Operation]:
@@ -53,6 +53,14 @@ def test_a_page_is_forgiven_of_what_was_kept(
     before, now = asked(tmp_path, {"prompt_tokens": prompt}, {"cached_tokens": cached})
 
     assert share == kept_share(now, before)
+
+
+def test_the_cause_of_a_loss_is_that_of_the_first(tmp_path: Path) -> None:
+    refused, empty = asked(tmp_path, {"message": "HTTP 422: no such field"}, {"message": ""})
+
+    assert "the first: HTTP 422: no such field" == first_cause([refused, empty])
+    assert "the first: an empty answer" == first_cause([empty])
+    assert "" == first_cause([])
 
 
 @pytest.mark.parametrize(("busy", "quiet"), [(0.1, True), (0.2, False), (None, True)])
