@@ -113,7 +113,10 @@ def test_serve_answers_health_while_it_loads_and_chats_afterwards(small_path: Pa
         base = f"http://127.0.0.1:{port}"
         _wait_for_health(base, process)
         body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "seed": 3}
-        answers = [httpx2.post(f"{base}/v1/chat/completions", json=body, timeout=60).json() for _ in range(2)]
+        answers = [
+            httpx2.post(f"{base}/v1/chat/completions", json=body, timeout=60, verify=False).json()
+            for _ in range(2)
+        ]
         process.terminate()
 
         assert answers[0]["choices"] == answers[1]["choices"]
@@ -137,7 +140,9 @@ def test_a_signal_lets_open_answers_finish_and_says_so(tmp_path: Path, sent: int
         base = f"http://127.0.0.1:{port}"
         _wait_for_health(base, process)
         body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
-        with httpx2.stream("POST", f"{base}/v1/chat/completions", json=body, timeout=60) as answer:
+        with httpx2.stream(
+            "POST", f"{base}/v1/chat/completions", json=body, timeout=60, verify=False
+        ) as answer:
             lines = answer.iter_lines()
             first = next(line for line in lines if line.startswith("data:"))
             process.send_signal(sent)

@@ -78,7 +78,7 @@ def post(live: Live, body: Any, path: str = CHAT) -> httpx2.Response:
 
 
 def test_health_names_the_loaded_model(live: Live) -> None:
-    answer = httpx2.get(f"{live.base_url}/health")
+    answer = httpx2.get(f"{live.base_url}/health", verify=False)
 
     assert (200, "ok", "script-model") == (
         answer.status_code,
@@ -92,11 +92,11 @@ def test_health_names_the_loaded_model(live: Live) -> None:
 def test_while_loading_the_socket_answers_503() -> None:
     gate = threading.Event()
     with live_server(wait=False, before_load=lambda: gate.wait(20)) as loading:
-        health = httpx2.get(f"{loading.base_url}/health")
+        health = httpx2.get(f"{loading.base_url}/health", verify=False)
         chat = post(loading, {"messages": ASK})
-        models = httpx2.get(f"{loading.base_url}/v1/models")
+        models = httpx2.get(f"{loading.base_url}/v1/models", verify=False)
         gate.set()
-        until(lambda: httpx2.get(f"{loading.base_url}/health").status_code == 200)
+        until(lambda: httpx2.get(f"{loading.base_url}/health", verify=False).status_code == 200)
 
     assert (503, {"status": "loading"}) == (health.status_code, health.json())
     assert [503, 503] == [chat.status_code, models.status_code]
@@ -148,7 +148,7 @@ def test_a_body_that_is_no_json_object_is_refused(live: Live, body: bytes) -> No
 def test_a_body_over_the_limit_is_refused() -> None:
     with live_server(max_body_mib=1) as small:
         answer = post(small, b" " * (2**20 + 1))
-        after = httpx2.get(f"{small.base_url}/health")
+        after = httpx2.get(f"{small.base_url}/health", verify=False)
 
     assert (413, "request_too_large") == (answer.status_code, answer.json()["error"]["code"])
     assert 200 == after.status_code
@@ -157,13 +157,15 @@ def test_a_body_over_the_limit_is_refused() -> None:
 def test_a_chunked_body_over_the_limit_is_refused() -> None:
     with live_server(max_body_mib=1) as small:
         parts = (b" " * 100_000 for _ in range(12))
-        answer = httpx2.post(small.base_url + CHAT, content=parts, timeout=30)
+        answer = httpx2.post(small.base_url + CHAT, content=parts, timeout=30, verify=False)
 
     assert 413 == answer.status_code
 
 
 def test_a_compressed_body_is_refused(live: Live) -> None:
-    answer = httpx2.post(live.base_url + CHAT, content=b"x", headers={"content-encoding": "gzip"})
+    answer = httpx2.post(
+        live.base_url + CHAT, content=b"x", headers={"content-encoding": "gzip"}, verify=False
+    )
 
     assert 415 == answer.status_code
 
@@ -175,7 +177,12 @@ def test_every_line_about_the_encoding_is_read(live: Live, encodings: list[str],
     headers = [("content-encoding", encoding) for encoding in encodings]
     body = json.dumps({"messages": ASK}).encode()
 
-    assert status == httpx2.post(live.base_url + CHAT, content=body, headers=headers, timeout=30).status_code
+    assert (
+        status
+        == httpx2.post(
+            live.base_url + CHAT, content=body, headers=headers, timeout=30, verify=False
+        ).status_code
+    )
 
 
 def test_a_body_that_stops_coming_is_given_up() -> None:
@@ -199,10 +206,10 @@ def test_a_body_that_stops_coming_is_given_up() -> None:
     ],
 )
 def test_a_key_is_asked_for_where_one_is_set(locked: Live, headers: dict[str, str], status: int) -> None:
-    models = httpx2.get(f"{locked.base_url}/v1/models", headers=headers)
+    models = httpx2.get(f"{locked.base_url}/v1/models", headers=headers, verify=False)
 
     assert status == models.status_code
-    assert 200 == httpx2.get(f"{locked.base_url}/health").status_code
+    assert 200 == httpx2.get(f"{locked.base_url}/health", verify=False).status_code
     if status == 401:
         assert ("invalid_api_key", "Bearer") == (
             models.json()["error"]["code"],
@@ -211,8 +218,8 @@ def test_a_key_is_asked_for_where_one_is_set(locked: Live, headers: dict[str, st
 
 
 def test_unknown_paths_and_methods_answer_in_the_clients_shape(live: Live) -> None:
-    missing = httpx2.get(f"{live.base_url}/v1/nothing")
-    wrong = httpx2.get(live.base_url + CHAT)
+    missing = httpx2.get(f"{live.base_url}/v1/nothing", verify=False)
+    wrong = httpx2.get(live.base_url + CHAT, verify=False)
 
     assert (404, "not_found") == (missing.status_code, missing.json()["error"]["code"])
     assert (405, "method_not_allowed") == (wrong.status_code, wrong.json()["error"]["code"])
@@ -220,7 +227,7 @@ def test_unknown_paths_and_methods_answer_in_the_clients_shape(live: Live) -> No
 
 
 def test_a_wrong_method_is_told_the_one_that_asks(live: Live) -> None:
-    answer = httpx2.post(f"{live.base_url}/v1/models")
+    answer = httpx2.post(f"{live.base_url}/v1/models", verify=False)
 
     assert "GET, HEAD" == answer.headers["allow"]
     assert answer.json()["error"]["message"].endswith("; use GET")
@@ -256,13 +263,13 @@ def test_a_client_that_leaves_before_its_body_has_come_is_no_failure(
         time.sleep(0.2)
     time.sleep(0.2)
 
-    assert 200 == httpx2.get(f"{live.base_url}/health").status_code
+    assert 200 == httpx2.get(f"{live.base_url}/health", verify=False).status_code
     assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def _raw_stream(live: Live) -> str:
     body = {"messages": ASK, "stream": True}
-    with httpx2.stream("POST", live.base_url + CHAT, json=body, timeout=30) as answer:
+    with httpx2.stream("POST", live.base_url + CHAT, json=body, timeout=30, verify=False) as answer:
         return "".join(answer.iter_text())
 
 
@@ -330,7 +337,7 @@ def test_a_broken_engine_leaves_nobody_waiting_and_is_no_longer_healthy(
     with live_server() as hurt:
         monkeypatch.setattr(hurt.service.engine._scheduler, "plan", broken)
         asked, after = post(hurt, {"messages": ASK}), post(hurt, {"messages": ASK})
-        health = httpx2.get(f"{hurt.base_url}/health")
+        health = httpx2.get(f"{hurt.base_url}/health", verify=False)
 
     assert [500, 503] == [asked.status_code, after.status_code]
     assert (503, {"status": "failed"}) == (health.status_code, health.json())
@@ -343,10 +350,10 @@ def test_a_wedged_engine_is_not_healthy_until_tokens_move_again() -> None:
         first = threading.Thread(target=lambda: post(wedged, {"messages": ASK}))
         first.start()
         until(lambda: wedged.server.host.status == "stalled")
-        health = httpx2.get(f"{wedged.base_url}/health")
+        health = httpx2.get(f"{wedged.base_url}/health", verify=False)
         gate.set()
         first.join(30)
-        mended = httpx2.get(f"{wedged.base_url}/health")
+        mended = httpx2.get(f"{wedged.base_url}/health", verify=False)
 
     assert (503, {"status": "stalled"}) == (health.status_code, health.json())
     assert 200 == mended.status_code
@@ -360,7 +367,7 @@ def test_a_full_queue_answers_503_at_once() -> None:
         first.start()
         until(lambda: busy.service.engine.stats().running == 1)
         refused = post(busy, {"messages": ASK, "stream": True})
-        health = httpx2.get(f"{busy.base_url}/health", timeout=5)
+        health = httpx2.get(f"{busy.base_url}/health", timeout=5, verify=False)
         gate.set()
         first.join(30)
 
@@ -378,7 +385,10 @@ def test_a_server_that_ends_finishes_its_answers_and_takes_no_new_ones() -> None
         first.start()
         until(lambda: ending.service.engine.stats().running == 1)
         ending.server.stop()
-        health, refused = httpx2.get(f"{ending.base_url}/health"), post(ending, {"messages": ASK})
+        health, refused = (
+            httpx2.get(f"{ending.base_url}/health", verify=False),
+            post(ending, {"messages": ASK}),
+        )
         gate.set()
         first.join(30)
 
