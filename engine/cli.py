@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import json
 import logging
 import os
@@ -27,7 +28,7 @@ MAX_TOKENS = 2**20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command: 0 on success, 1 for an error, 2 for wrong usage or settings, 130 when interrupted."""
-    _open_standard_files()
+    _prepare_standard_files()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "serve")
@@ -51,13 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _open_standard_files() -> None:
+def _prepare_standard_files() -> None:
     """Open what the launcher closed: a model file or a socket would take its place, and get our messages."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack a character that the model writes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -224,7 +228,8 @@ def _chat(options: argparse.Namespace) -> int:
         colour=sys.stdout.isatty(),
     )
     with contextlib.suppress(ImportError):
-        importlib.import_module("readline")  # makes `input` a line editor
+        readline: Any = importlib.import_module("readline")  # makes `input` a line editor
+        readline.parse_and_bind("set enable-bracketed-paste on")  # pasted lines are one message
     talk.run(lambda: input("> "))
     return 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from engine.errors import SettingError, shown
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TIMEOUT_S = 600  # a long prompt takes minutes before its first token; comments come meanwhile
 HELP = "/new begins again, /system TEXT, /think on|off, /help, /quit; Ctrl-C stops an answer"
 
@@ -35,9 +37,15 @@ class Server:
     @classmethod
     def at(cls, url: str, *, key: str = "") -> Server:
         """From a base URL such as http://127.0.0.1:8000/v1."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # of brackets or of a port that make no address
+            usable = False
+        if not usable or "@" in parts.netloc or re.search(r"\s", url):
             raise SettingError(f"--base-url is {shown(url)}; it must look like http://127.0.0.1:8000/v1")
+        if not (key.isascii() and key.isprintable()):
+            raise SettingError("the API key holds a character that no header can carry; use plain ASCII")
         return cls(parts.scheme == "https", parts.netloc, parts.path.rstrip("/"), key)
 
     def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -53,7 +61,11 @@ class Server:
             if answer.status != 200:
                 raise TalkError(_reason(answer.read(), answer.status))
             yield from _events(answer)
-        except (OSError, http.client.HTTPException) as error:
+        except (
+            OSError,
+            ValueError,
+            http.client.HTTPException,
+        ) as error:  # ValueError: a name that is no host
             raise TalkError(f"{self.host} cannot be reached: {error}") from None
         finally:
             connection.close()
@@ -104,6 +116,9 @@ class Talk:
             except KeyboardInterrupt:
                 self.show("\n")
                 continue
+            except UnicodeDecodeError:
+                self.show("this line is not in the encoding of the terminal; it is not sent\n")
+                continue
             if line == "/quit":
                 return
             if line.startswith("/"):
@@ -132,7 +147,7 @@ class Talk:
             content = self._answer()
         except TalkError as error:
             self.messages.pop()
-            self.show(f"{error}\n")
+            self.show(_harmless(f"{error}\n"))
             return
         self.messages.append({"role": "assistant", "content": content})
 
@@ -151,6 +166,8 @@ class Talk:
                     screen.put(delta.get("content") or "", dim=False)
                     content += delta.get("content") or ""
                 closing = _closing(event) or closing
+        except (AttributeError, TypeError, ValueError):  # it is JSON, but of another shape
+            raise TalkError("the server sent an event that is no chunk of a chat") from None
         except KeyboardInterrupt:
             closing = "[stopped]"
         screen.put(f"\n{closing}\n" if closing else "\n", dim=True)
@@ -170,6 +187,7 @@ class _Screen:
         """Show text in one shade."""
         if not text:
             return
+        text = _harmless(text)
         if dim != self._dim:
             self.show(("\n" if self._dim else "") + ((DIM if dim else PLAIN) if self.colour else ""))
             self._dim = dim
@@ -179,6 +197,11 @@ class _Screen:
         """Leave the screen as it was."""
         if self.colour:
             self.show(PLAIN)
+
+
+def _harmless(text: str) -> str:
+    """Text without what commands a terminal: a model, or a server, may write anything."""
+    return _COMMANDS.sub("\ufffd", text.replace("\r", ""))
 
 
 def _closing(event: Mapping[str, Any]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,7 +27,7 @@ def live() -> Iterator[Live]:
         yield running
 
 
-def typed(*lines: str | type[BaseException]) -> Callable[[], str]:
+def typed(*lines: str | BaseException | type[BaseException]) -> Callable[[], str]:
     """A person who types these lines; an exception is a key with Ctrl."""
     left = iter([*lines, EOFError])
 
@@ -37,7 +40,7 @@ def typed(*lines: str | type[BaseException]) -> Callable[[], str]:
     return read
 
 
-def screen(live: Live, *lines: str | type[BaseException], **options: Any) -> str:
+def screen(live: Live, *lines: str | BaseException | type[BaseException], **options: Any) -> str:
     shown: list[str] = []
     talk = Talk(Server.at(f"{live.base_url}/v1"), shown.append, **options)
     talk.run(typed(*lines))
@@ -87,7 +90,89 @@ def test_a_server_that_is_not_there_is_named() -> None:
     assert f"127.0.0.1:{port} cannot be reached" in "".join(shown)
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "127.0.0.1:8000", "ftp://x", "http://", "http://[::1", "http://127.0.0.1:abc/v1"),
+        *("http://127.0.0.1:99999/v1", "http://127.0.0.1:-1", "http://a b/v1", "http://u:p@127.0.0.1:8000"),
+    ],
+)
 def test_a_wrong_address_says_what_one_looks_like(url: str) -> None:
     with pytest.raises(SettingError, match="http://127"):
         Server.at(url)
+
+
+def test_a_name_that_is_no_host_is_one_line() -> None:
+    assert "..:1 cannot be reached" in shown_by("http://..:1/v1")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        '{"choices": 5}',
+        '{"choices": ["x"]}',
+        '{"choices": [{"delta": "x"}]}',
+        '{"choices": [{"delta": {"content": 5}}]}',
+        '{"usage": 5}',
+        '{"timings": {"ttft_ms": null}}',
+        '{"timings": {"decode_tok_s": "fast"}}',
+    ],
+)
+def test_events_of_another_shape_are_one_line(sent: str) -> None:
+    answer = f"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\ndata: {sent}\n\n".encode()
+    with foreign_server(answer) as url:
+        text = shown_by(url)
+
+    assert "the server sent an event that is no chunk of a chat\n" in text
+
+
+def test_nothing_that_is_written_commands_the_terminal() -> None:
+    hostile = "a\x1b]52;c;cm0gLXJm\x07b\x9bc\rd"
+    event = json.dumps({"choices": [{"delta": {"content": hostile, "reasoning_content": hostile}}]})
+    error = json.dumps({"error": {"message": hostile}})
+    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
+    texts = []
+    for sent in (event, error):
+        with foreign_server(head + f"data: {sent}\n\n".encode()) as url:
+            texts.append(shown_by(url))
+
+    assert all("a\ufffd]52;c;cm0gLXJm\ufffdb\ufffdcd" in text for text in texts)
+    assert set() == set("".join(texts)) & set("\x1b\x07\x9b\r")
+
+
+def test_a_line_in_another_encoding_is_not_sent(live: Live) -> None:
+    text = screen(live, UnicodeDecodeError("ascii", b"x", 0, 1, "no"), "Hi")
+
+    assert "not in the encoding of the terminal" in text
+    assert "turn 1: Hi" in text
+
+
+@pytest.mark.parametrize("key", ["k\n1", "ключ", "a\x00"])
+def test_a_key_that_no_header_carries_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(SettingError, match="no header can carry") as error:
+        Server.at("http://127.0.0.1:8000/v1", key=key)
+
+    assert key not in str(error.value)
+
+
+@contextmanager
+def foreign_server(answer: bytes) -> Iterator[str]:
+    """The URL of a server that reads one request and sends these bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        serving.join()
+
+
+def shown_by(url: str) -> str:
+    shown: list[str] = []
+    Talk(Server.at(url), shown.append).run(typed("Hi"))
+    return "".join(shown)
