@@ -210,7 +210,8 @@ def _serve(options: argparse.Namespace) -> int:
     began = time.monotonic()
 
     def show(line: str) -> None:
-        print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a full disk, or a reader that left, is no reason to stop serving
+            print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
 
     return exit_code(serve(path, settings, announce=show, report=show, script=options.script))
 

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -237,7 +236,6 @@ def serve(
     for sent in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sent, signal.SIG_IGN)  # only the interpreter is left to end, with our exit code
     if server.hurried:
-        sys.stdout.flush()
         os._exit(exit_code(ended_by))  # the interpreter's own end aborts while another thread computes
     return ended_by
 

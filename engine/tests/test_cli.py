@@ -159,6 +159,30 @@ def test_a_signal_lets_open_answers_finish_and_says_so(tmp_path: Path, sent: int
     assert said.endswith(b"ended; every request was answered\n")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full file")
+def test_nobody_who_reads_the_messages_is_no_reason_to_fail(small_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "engine", "serve", str(small_path), "--port", str(port)]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(words, stderr=full)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        _wait_for_health(base, process)
+        body = {"prompt": [5] * 50, "max_tokens": 200, "stream": True, "temperature": 2}
+        with httpx2.stream("POST", f"{base}/v1/completions", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(line for line in lines if line.startswith("data:"))
+            process.terminate()
+            *_, last = (line for line in lines if line)
+
+        assert "data: [DONE]" == last
+        assert 0 == process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_second_signal_ends_at_once_while_the_model_computes(sent: int, code: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
