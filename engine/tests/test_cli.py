@@ -159,7 +159,7 @@ def test_a_signal_lets_open_answers_finish_and_says_so(tmp_path: Path, sent: int
     assert said.endswith(b"ended; every request was answered\n")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full file")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full file")
 def test_nobody_who_reads_the_messages_is_no_reason_to_fail(small_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
