@@ -148,10 +148,11 @@ class Engine:
             if self._open == 0:
                 self._moved = self._clock()
             self._open += 1
-        self.metrics.add("requests_started")
-        ticket = Ticket(request, sink, self._clock())
-        let_in: Future[None] = Future()
-        self._inbox.put(lambda: self._accept(ticket, let_in))
+            self.metrics.add("requests_started")
+            ticket = Ticket(request, sink, self._clock())
+            let_in: Future[None] = Future()
+            # Under the lock, so that whoever closes the door finds it in the inbox, and ends it.
+            self._inbox.put(lambda: self._accept(ticket, let_in))
         return let_in
 
     def cancel(self, request_id: str) -> None:
@@ -302,7 +303,9 @@ class Engine:
             return None
         for sequence in sequences:
             self._scheduler.restart(sequence)
-            self._states[sequence] = self._fresh(sequence)
+            fresh = self._attempt(functools.partial(self._fresh, sequence), (sequence,))
+            if fresh is not None:
+                self._states[sequence] = fresh
         return None
 
     def _begin(self, admission: Admission) -> State:
@@ -380,14 +383,9 @@ class Engine:
         else:
             ticket.steps += 1
             ticket.rows += rows
-        if piece.anchors:
-            self._states[piece.sequence].freeze()
-        drawn = Drawn(())
-        if piece.samples:
-            found = self._attempt(lambda: self._draw(piece, ticket, logits), (piece.sequence,))
-            if found is None:
-                return
-            drawn = found
+        drawn = self._attempt(lambda: self._take_step(piece, ticket, logits), (piece.sequence,))
+        if drawn is None:
+            return
         self._moved = self._clock()
         committed = self._scheduler.commit(piece, tuple(generated.token for generated in drawn.tokens))
         for generated in drawn.tokens[: len(committed.tokens)]:
@@ -402,6 +400,12 @@ class Engine:
             self._finish(committed.ended)
         elif committed.tokens:
             ticket.consult(committed.tokens, self._aside)
+
+    def _take_step(self, piece: Slice, ticket: Ticket, logits: Logits) -> Drawn:
+        """Keep the state where it is to be kept, and draw what follows, if anything does."""
+        if piece.anchors:
+            self._states[piece.sequence].freeze()
+        return self._draw(piece, ticket, logits) if piece.samples else Drawn(())
 
     def _draw(self, piece: Slice, ticket: Ticket, logits: Logits) -> Drawn:
         drawn = draw(logits, ticket.request, ticket.allowance(), position=piece.stop)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache.shelf import Found, Shelf
+from engine.cache.shelf import Entry, Found, Shelf
 from engine.cache.stored import Arrays
 from engine.cache.view import ROWS, ModelRunner
 from engine.core import Request
@@ -22,6 +22,7 @@ from engine.scheduler.scheduler import Scheduler
 from engine.states import State
 
 log = logging.getLogger("engine.loop")
+NO_MEMORY = (MemoryError, RuntimeError)  # the second is how torch says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Shelving:
         if self.shelf.has_room(nbytes):
             try:
                 arrays = state.cache.arrays(state.anchors)
-            except MemoryError:
-                log.warning("event=prefix_not_stored tokens=%d reason=no memory", len(state.tokens))
+            except NO_MEMORY as error:
+                log.warning("event=prefix_not_stored tokens=%d reason=%r", len(state.tokens), error)
         if arrays is None:
             self._metrics.add("spills_skipped")
             return
@@ -141,17 +142,25 @@ class Shelving:
         if record is None:
             self._metrics.add("recalls_no_room")
             return None
-        cache = self._runner.new_cache(record.table)
         try:
+            cache = self._runner.new_cache(record.table)
             anchors = cache.fill(len(prefix.tokens), prefix.anchors, arrays)
-        except (KeyError, ValueError) as error:
-            self.shelf.reject(reading.found.entry, f"it does not fit this model: {error}")
+        except (KeyError, ValueError, *NO_MEMORY) as error:
             memory.discard(record.id)
-            self._metrics.add("recalls_unusable")
+            self._give_up(reading.found.entry, error)
             return None
         self._metrics.add("recalls_used")
         log.info("event=prefix_recalled tokens=%d place=%d", len(prefix.tokens), reading.found.place)
         return Recalled(record.id, State(cache, anchors, request.tenant, prefix.tokens, pin=prefix.pin))
+
+    def _give_up(self, entry: Entry, error: Exception) -> None:
+        """Say why a file that was read does not come back; one that does not fit goes."""
+        if isinstance(error, NO_MEMORY):
+            log.warning("event=prefix_not_recalled tokens=%d reason=%r", len(entry.prefix.tokens), error)
+            self._metrics.add("recalls_no_room")
+        else:
+            self.shelf.reject(entry, f"it does not fit this model: {error}")
+            self._metrics.add("recalls_unusable")
 
     def _count(self, *, stored: bool) -> None:
         self._metrics.add("spills_stored" if stored else "spills_failed")

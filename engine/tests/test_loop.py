@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.cache.pages import PageTable
 from engine.core import (
     CacheKind,
     FinishReason,
@@ -31,7 +35,7 @@ from engine.tests.engines import (
     slow_runner,
     submit,
 )
-from engine.tests.fake_runner import FakeRunner
+from engine.tests.fake_runner import FakeCache, FakeRunner, FakeSnapshot
 
 
 @settings(max_examples=25, deadline=None)
@@ -159,6 +163,92 @@ def test_unusable_logits_fail_only_their_request() -> None:
 
     assert (FinishReason.LENGTH, FinishReason.FAILED) == reasons
     assert (1, 1) == (stats.counters["requests_completed"], stats.counters["requests_failed"])
+
+
+class Frail(FakeRunner):
+    """No memory for what a test names: a kept place of a state, or a new state after so many others."""
+
+    kept_with: int | None = None  # a token
+    states: int = 1000
+
+    def new_cache(self, table: PageTable) -> FakeCache:
+        self.states -= 1
+        if self.states < 0:
+            raise RuntimeError("out of memory")
+        return FrailCache(self._pages, table, unkept=self.kept_with)
+
+
+@dataclass(slots=True)
+class FrailCache(FakeCache):
+    unkept: int | None = None
+
+    def snapshot(self) -> FakeSnapshot:
+        if self.unkept in self.tokens:
+            raise RuntimeError("out of memory")
+        return FakeSnapshot(self.length)
+
+
+def test_a_request_whose_state_cannot_be_kept_fails_alone() -> None:
+    runner = Frail(VOCAB - 1)
+    runner.kept_with = 49
+    good = tuple(token % 48 for token in prompt(30))
+    with running(runner) as engine:
+        answers = [
+            submit(engine, request("g", good, 20)),
+            submit(engine, request("b", (*good[:17], 49, 1, 2))),
+        ]
+        reasons = [answer.wait().reason for answer in answers]
+        complete(engine, request("later", good))
+
+    assert [FinishReason.LENGTH, FinishReason.FAILED] == reasons
+    assert runner.continuation(good, 20) == answers[0].tokens
+
+
+def test_a_request_that_cannot_start_over_fails_alone() -> None:
+    def break_pairs(slices: list[list[int]]) -> None:
+        if len(slices) > 1:
+            runner.states = 1
+            raise RuntimeError("boom")
+
+    runner = Frail(VOCAB, before_step=break_pairs)
+    engine = Engine(runner, LIMITS, threaded=False)
+    answers = [submit(engine, request(name, prompt(3, n), 4)) for n, name in enumerate("ab")]
+    while not engine.turn():
+        pass
+
+    assert [FinishReason.LENGTH, FinishReason.FAILED] == [answer.wait().reason for answer in answers]
+    assert runner.continuation(prompt(3, 0), 4) == answers[0].tokens
+    engine.close()
+
+
+def test_a_request_that_comes_while_the_engine_closes_is_ended() -> None:
+    engine = Engine(FakeRunner(VOCAB), LIMITS, threaded=False)
+    closing = threading.Thread(target=engine.close)
+    engine._inbox = Slow(closing)  # type: ignore[assignment]
+    engine._thread = threading.Thread(target=engine._run)
+    engine._thread.start()
+    answer = submit(engine, request("late", prompt(5)))
+
+    assert answer.wait().reason in (FinishReason.CANCELLED, FinishReason.FAILED, FinishReason.LENGTH)
+    closing.join(20)
+
+
+class Slow:
+    """An inbox on the way to which the engine is told to close."""
+
+    def __init__(self, closing: threading.Thread) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._closing: threading.Thread | None = closing
+
+    def put(self, command: Any) -> None:
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            closing.start()
+            closing.join(0.2)
+        self._queue.put(command)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
 
 
 def test_a_full_queue_refuses_at_once() -> None:

@@ -16,12 +16,13 @@ import pytest
 
 from engine.cache import shelf as shelf_module
 from engine.cache import stored
+from engine.cache.pages import PageTable
 from engine.cache.shelf import Shelf
 from engine.core import CacheKind, Event, Finished, FinishReason, Generated, Request, SamplingParams, Started
 from engine.loop import Engine
 from engine.scheduler.scheduler import SchedulerLimits
 from engine.tests.fake_pages import ledger
-from engine.tests.fake_runner import FakeRunner
+from engine.tests.fake_runner import FakeCache, FakeRunner
 from engine.tests.later import Later
 from engine.tests.simulation.model import Inline
 
@@ -57,8 +58,15 @@ def prompt(length: int, first: int = 1) -> tuple[int, ...]:
 class Stage:
     """An engine that goes on one turn at a time, over a disk that works when it is told to."""
 
-    def __init__(self, directory: Path, *, pages: int = 4096, disk: Executor | None = None) -> None:
-        self.runner = FakeRunner(VOCAB, ledger=ledger(pages=pages))
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        pages: int = 4096,
+        disk: Executor | None = None,
+        runner: FakeRunner | None = None,
+    ) -> None:
+        self.runner = runner or FakeRunner(VOCAB, ledger=ledger(pages=pages))
         self.disk = disk or Later()
         self.shelf = Shelf(directory, fingerprint="fake", budget=10**6, worker=self.disk)
         self.engine = Engine(self.runner, LIMITS, aside=Inline(), threaded=False, shelf=self.shelf)
@@ -232,6 +240,47 @@ def test_a_file_that_does_not_fit_is_deleted_and_costs_a_computation(
     assert asked.started == Started(0, CacheKind.COLD)
     assert "does not fit" in caplog.text
     assert [] == list(tmp_path.glob("*.kv"))
+
+
+class Tight(FakeRunner):
+    """A runner whose states can be computed, but neither copied out nor filled."""
+
+    def new_cache(self, table: PageTable) -> TightCache:
+        return TightCache(self._pages, table)
+
+
+class TightCache(FakeCache):
+    def arrays(self, _: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    def fill(self, *_: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+
+def test_a_state_that_no_memory_can_take_costs_a_computation_and_keeps_its_file(tmp_path: Path) -> None:
+    _, longer = stage_with_a_file(tmp_path)
+    stage = Stage(tmp_path, runner=Tight(VOCAB, ledger=ledger(pages=4096)))
+    asked = stage.complete(longer)
+    again = stage.complete((*longer, *asked.tokens, 1))
+    stage.engine._scheduler.check()
+
+    assert asked.started == Started(0, CacheKind.COLD)
+    assert again.started is not None
+    assert CacheKind.WARM is again.started.kind
+    assert 1 == stage.count("recalls_no_room")
+    assert 1 == len(list(tmp_path.glob("*.kv")))
+
+
+def test_a_state_that_cannot_be_copied_out_is_not_stored_and_ends_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path, runner=Tight(VOCAB, ledger=ledger(pages=4096)))
+    stage.complete(prompt(600))
+    stage.complete(prompt(600, 2))
+
+    assert 2 == stage.count("spills_skipped")
+    assert "event=prefix_not_stored tokens=604" in caplog.text
+    assert "can't allocate memory" in caplog.text
 
 
 def test_a_file_for_which_nothing_may_yield_costs_a_computation(tmp_path: Path) -> None:
