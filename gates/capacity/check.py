@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gates.capacity.drive import FILLED
+from gates.capacity.drive import FILLED, PLANNED
 from gates.harness import ceiling
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes
@@ -43,8 +43,7 @@ class _Judge(Judging):
 
     def live(self) -> None:
         """Tokens of all conversations whose next turn was warm after filling, over what wide rows allow."""
-        filled = list(notes(self.events, FILLED))
-        budget = filled[-1].get("budget_bytes") if filled else None
+        budget = self._budget()
         again = self._answered("filler_again")
         first_warm = {str(one.get("cell")): one for one in reversed(self._answered("warm"))}
         shown = [one for one in (*again, *first_warm.values()) if self._warm(one)]
@@ -58,6 +57,14 @@ class _Judge(Judging):
         value = tokens * wide / budget if budget and shown else None
         self.say("capacity.live_ratio", value, len(shown), note=note)
         self._overlap()
+
+    def _budget(self) -> float | None:
+        """Bytes of the budget as the server tells it, but at least what one of this gate's own was given."""
+        filled = list(notes(self.events, FILLED))
+        told = filled[-1].get("budget_bytes") if filled else None
+        own = any(note.get("own_budget") for note in notes(self.events, PLANNED))
+        given = self.settings.count("cache_mib") * 2**20 if own else 0
+        return max(told, given) if told else None
 
     def _overlap(self) -> None:
         """How long both deep conversations decoded at the same time, of the shorter one's time."""
@@ -73,10 +80,10 @@ class _Judge(Judging):
     def warm(self) -> None:
         """Every later turn comes from the cache and saves the time of its text."""
         turns = [one for what in TURNS for one in self._answered(what)]
-        known = [(one, share) for one in turns if (share := self._share(one)) is not None]
-        self.say("capacity.cached_ratio", min((share for _, share in known), default=None), len(known))
-        for one, share in known:
-            if share < self.settings.number("min_cached_ratio"):
+        shares = [(one, self._share(one)) for one in turns]
+        self.kept([share for _, share in shares])
+        for one, share in shares:
+            if share is not None and share < self.settings.number("min_cached_ratio"):
                 self.find(
                     "capacity.cached_ratio", one, "the turn before from the cache", f"{share:.0%} of it"
                 )

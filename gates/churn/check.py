@@ -106,8 +106,7 @@ class _Judge(Judging):
         ]
         self.say("churn.length_error_ratio", abs(lengths[0] - 1) if lengths else None, len(lengths))
         turns = [*firsts, *(one for one in rounds if one.outcome == "ok")]
-        kept = [share for before, now in pairwise(turns) if (share := kept_share(now, before)) is not None]
-        self.say("churn.cached_ratio", min(kept, default=None), len(kept))
+        self.kept([kept_share(now, before) for before, now in pairwise(turns)])
         self._warm_time(rounds)
         self._evicted()
 
@@ -189,11 +188,12 @@ class _Judge(Judging):
 
     def memory(self) -> None:
         """Memory does not grow: the slope is below its limit, and the last quarter is like the first."""
-        samples = self.samples()
-        found = drift(samples, warm_up=self.settings.number("warm_up_ratio"))
+        samples, (began_s, ended_s) = self.samples(), self.span
+        found = drift(samples, span_s=ended_s - began_s, warm_up=self.settings.number("warm_up_ratio"))
         if found is None:
             parts = "host and device memory" if self.settings.switch("device_memory") else "memory"
-            note = f"the {parts} of the server's processes was seen {len(samples)} times only"
+            note = f"the {parts} of the server's processes was seen {len(samples)} times, which is too seldom"
+            note += " or not from the first quarter of the churn to the last"
             self.say("churn.memory_slope_bytes", None, len(samples), note=note)
             self.say("churn.memory_growth_ratio", None, len(samples), note=note)
             return

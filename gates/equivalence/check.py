@@ -81,6 +81,8 @@ def outcome(operation: Operation) -> Outcome:
     difference = operation.get("difference")
     if difference:
         return Outcome(operation, "differs", _where(difference))
+    if not operation.get("values"):
+        return Outcome(operation, "idle", "no value was compared")
     if idle:
         return Outcome(operation, "idle", f"not so: {'; '.join(idle)}")
     return Outcome(operation, "equal", f"{operation.get('values'):,} values")

@@ -19,8 +19,9 @@ def fault(operation: Operation) -> str:
     cached, total = operation.get("cached_tokens"), operation.get("total_tokens")
     if not is_count(prompt):
         return f"prompt_tokens is {prompt!r}"
-    if not is_count(completion) and operation.get("text"):
-        return f"completion_tokens is {completion!r} for a reply with text"
+    if not is_count(completion) and (operation.get("text") or completion != 0):
+        how = "with" if operation.get("text") else "without"
+        return f"completion_tokens is {completion!r} for a reply {how} text"
     if cached is not None and not 0 <= cached <= prompt:
         return f"cached_tokens is {cached} of {prompt} prompt tokens"
     if total is not None and total != prompt + completion:

@@ -59,6 +59,18 @@ class Judging:
         for one, why in faults:
             self.find(measure_id, one, "an answer, or 503 with Retry-After and words", why)
 
+    def kept(self, shares: Sequence[float | None]) -> None:
+        """The least share of a turn that the next one took from the cache; None where a turn does not say.
+
+        Some servers leave a count of 0 out, so one that is missing is no proof of anything.
+        """
+        known = [share for share in shares if share is not None]
+        silent, least = len(shares) - len(known), min(known, default=None)
+        broken = least is not None and least < self.settings.number("min_cached_ratio")
+        note = f"{silent} of {len(shares)} turns do not say what came from the cache" if silent else ""
+        value = least if broken or not silent else None
+        self.say(self._named("cached_ratio"), value, len(known), note=note)
+
     def usage(self) -> None:
         """The token counts of every answer can be true."""
         measure_id = self._named("usage_error_ratio")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gates import registry
-from gates.capacity.drive import FILLED
+from gates.capacity.drive import FILLED, PLANNED
 from gates.harness import ceiling, history, room
 from gates.harness.history import History
 from gates.harness.rig import FURTHER_ENDED, SETTLED
@@ -27,6 +27,7 @@ class Record:
 
     def __init__(self) -> None:
         self.budget: float | None = 100.0 * LIVE
+        self.own_budget = False
         self.starts = {
             cell: _answer(cell, "first", tokens=size, planned_tokens=size) for cell, size in TOKENS.items()
         }
@@ -48,6 +49,7 @@ class Record:
         """All of it, in the order in which a drive writes."""
         with History(path, clock=lambda: self.now) as record:
             record.note(room.STARTED)
+            record.note(PLANNED, own_budget=self.own_budget)
             for cell in "ab":
                 self._ask(record, "deep", self.starts[cell])
             for cell in "ab":
@@ -172,10 +174,23 @@ def test_what_is_wrong_breaks_its_claim_and_no_other(
     assert dict.fromkeys(claims, "fail") == off(judged(change, tmp_path, min_live_ratio=3.4))
 
 
+def test_a_server_that_tells_less_than_its_budget_gains_nothing(tmp_path: Path) -> None:
+    found = judged(lambda r: setattr(r, "own_budget", True), tmp_path, cache_mib=1, min_live_ratio=1.8)
+
+    assert {"live_ratio": "fail"} == off(found)
+    assert "1.0 MiB of wide rows" in found["live_ratio"].note
+
+
 @pytest.mark.parametrize(
     ("claims", "change", "changes"),
     [
         pytest.param({"live_ratio"}, lambda r: setattr(r, "budget", None), {}, id="no_budget"),
+        pytest.param(
+            {"cached_ratio"},
+            lambda r: r.warm["b"].update(cached_tokens=None),
+            {},
+            id="a_turn_does_not_say",
+        ),
         pytest.param({"ceiling_count"}, lambda r: r.storm.pop(0), {}, id="no_ceiling_met"),
         pytest.param(
             {"leftover_count"}, lambda r: setattr(r, "settled", None), {}, id="open_ones_not_counted"

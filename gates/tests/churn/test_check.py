@@ -72,13 +72,12 @@ class Record:
             self._ask(record, "twin", "ok", self.twin)
             for one in self.malformed:
                 self._ask(record, "malformed", "ok", one)
-            self.now += 60
-            for what, kind, fields in self.late:
-                self._ask(record, what, kind, fields)
             for held in self.held:
                 self.now += 2
                 record.note(SEEN, anon_bytes=held, swap_bytes=0, **self.counted)
             record.note(ENDED)
+            for what, kind, fields in self.late:
+                self._ask(record, what, kind, fields)
             for one in self.after:
                 self._ask(record, "sample_after", "ok", one)
             record.note(SETTLED, inflight=self.settled)
@@ -132,6 +131,10 @@ def leave(record: Record) -> None:
 
 def hide(record: Record) -> None:
     record.held = [None] * 60
+
+
+def stop_looking(record: Record) -> None:
+    record.held = [500.0 * MIB] * 40 + [None] * 20
 
 
 def lose_a_round(record: Record) -> None:
@@ -229,6 +232,13 @@ def _late() -> dict[str, Any]:
         ),
         pytest.param({"ceiling_count"}, lambda r: r.storm.pop(0), {}, id="no_ceiling_met"),
         pytest.param({"memory_slope_bytes", "memory_growth_ratio"}, hide, {}, id="memory_not_seen"),
+        pytest.param({"memory_slope_bytes", "memory_growth_ratio"}, stop_looking, {}, id="end_not_seen"),
+        pytest.param(
+            {"cached_ratio"},
+            lambda r: r.rounds[4].update(cached_tokens=None),
+            {},
+            id="a_round_does_not_say",
+        ),
         pytest.param(
             {"memory_slope_bytes", "memory_growth_ratio"},
             leave,

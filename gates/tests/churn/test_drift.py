@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def samples(
 
 
 def found(rows: list[Sample], *, warm_up: float = 0.25) -> Drift:
-    result = drift(rows, warm_up=warm_up)
+    result = drift(rows, span_s=60 * MINUTES, warm_up=warm_up)
     assert result is not None
     return result
 
@@ -60,6 +61,13 @@ def test_the_last_quarter_is_held_against_the_first() -> None:
 
 
 def test_too_few_moments_tell_nothing() -> None:
-    assert drift([], warm_up=0.25) is None
-    assert drift(samples(1)[: NEEDS - 1], warm_up=0.0) is None
+    assert drift([], span_s=60 * MINUTES, warm_up=0.25) is None
+    assert drift(samples(1)[: NEEDS - 1], span_s=6, warm_up=0.0) is None
     assert BUCKETS == found(samples(1)).n
+
+
+@pytest.mark.parametrize("part", [slice(0, 850), slice(350, None)], ids=["no_end", "no_beginning"])
+def test_a_look_that_misses_a_quarter_tells_nothing(part: slice) -> None:
+    rows = samples(0)[part]
+
+    assert drift(rows, span_s=60 * MINUTES, warm_up=0.0) is None

@@ -83,6 +83,13 @@ def test_a_pair_that_did_not_engage_shows_nothing(tmp_path: Path) -> None:
     assert Verdict.UNKNOWN == verdict(judgement)
 
 
+def test_a_pair_that_compared_nothing_shows_nothing(tmp_path: Path) -> None:
+    judgement = judged(written(tmp_path, only("fork", "ok", **{**EQUAL, "arrays": 0, "values": 0})))
+    found = measure(judgement, "prefix_differing_count")
+
+    assert (Verdict.UNKNOWN, "fork, x idle: no value was compared") == (found.verdict, found.note)
+
+
 def test_a_difference_counts_also_where_nothing_engaged(tmp_path: Path) -> None:
     change = only("alike", "ok", **{**EQUAL, "difference": DIFFERENCE, "engaged": {"both": False}})
 
