@@ -53,7 +53,7 @@ def _decode(axes: Axes, record: Record, whole: bool) -> None:
             axes,
             [d for d, _, _ in PUBLIC],
             [rate for _, rate, _ in PUBLIC],
-            "public CUDA engine (May 2026)",
+            PUBLIC_NAME,
             OTHER,
         )
         floor = 1e3 * record["bandwidth"]["copy_tb_s"] / floor_gb(1)
@@ -95,7 +95,7 @@ def _prefill(axes: Axes, record: Record, whole: bool) -> None:
             axes,
             [d for d, _, _ in PUBLIC],
             [rate for _, _, rate in PUBLIC],
-            "public CUDA engine (May 2026)",
+            PUBLIC_NAME,
             OTHER,
         )
     axes.set_yscale("log")

@@ -75,7 +75,6 @@ class _Call:
 
     name: str
     tool: Tool | None
-    begun_at: int  # where its tag begins in the text
     written: str = ""  # of its arguments
     keys: list[str] = field(default_factory=list)
     wrapper: tuple[str, object] | None = None  # a lone parameter that may only be a wrapper
@@ -162,7 +161,7 @@ class BlockReader:
         if tag is None or not name:
             waits = not tag and (not rest or begins(rest, _ENDS) or INVOKE.may_come(rest))
             return self._wait_or_break(waits)
-        self._call = _Call(name, self.tools.get(name), self._at)
+        self._call = _Call(name, self.tools.get(name))
         self._at, self._place = tag.stop, _Place.INSIDE
         self.repaired |= tag.bar != DSML
         return [Opened(name)]
