@@ -51,9 +51,12 @@ class State:
     pin: bool | None = None
 
     def freeze(self) -> None:
-        """Keep the present state as an anchor; when there are too many, one goes."""
-        self.anchors[self.cache.length] = self.cache.snapshot()
-        self.anchors = {at: self.anchors[at] for at in thinned(self.anchors, MAX_ANCHORS)}
+        """Keep the present state as an anchor; when there are too many, one goes.
+
+        The anchors are replaced, never changed: other threads count their bytes meanwhile.
+        """
+        every = {**self.anchors, self.cache.length: self.cache.snapshot()}
+        self.anchors = {at: every[at] for at in thinned(every, MAX_ANCHORS)}
 
     @property
     def own_bytes(self) -> int:

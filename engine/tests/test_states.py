@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cache.pages import PageTable
 from engine.cache.shelf import Shelf
 from engine.core import (
     CacheKind,
@@ -15,6 +16,7 @@ from engine.core import (
     Started,
 )
 from engine.scheduler.scheduler import SchedulerLimits
+from engine.states import State
 from engine.tests.engines import (
     VOCAB,
     complete,
@@ -148,3 +150,19 @@ def test_a_damaged_file_costs_a_computation_and_no_answer(
     assert again.started == Started(0, CacheKind.COLD)
     assert runner.continuation(prompt(600), 5) == again.tokens
     assert "its rows are damaged" in caplog.text
+
+
+def test_bytes_of_a_state_can_be_counted_while_it_is_frozen_anew() -> None:
+    runner = FakeRunner(VOCAB)
+    table = PageTable(runner.ledger)
+    table.grow(5)
+    cache = runner.new_cache(table)
+    state = State(cache)
+    state.freeze()
+    counting = iter(state.anchors.values())
+    runner.step([(cache, prompt(5))])
+    state.freeze()
+
+    assert 0 == next(counting).length
+    assert [0, 5] == list(state.anchors)
+    assert 30 == state.own_bytes

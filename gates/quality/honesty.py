@@ -15,7 +15,7 @@ from gates.harness import counts
 from gates.harness.history import Operation
 
 COUNTED: Final = ("item", "alone", "again", "seeded", "whole", "variant", "burst")  # kinds of whole replies
-FIRST_CHARACTERS: Final = 3  # of a first token, where a server tells no ids
+FIRST_CHARACTERS: Final = 3  # of a reply: about a first token, whatever ids a server tells
 SLACK_TOKENS: Final = 4  # end marks, and a line break between two replies
 SLACK_RATIO: Final = 0.1  # a generated text may be written with other tokens than it was sampled with
 
