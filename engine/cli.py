@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from engine.config import let_threads_sleep, load, model_path
 from engine.errors import EngineError, SettingError
