@@ -28,6 +28,7 @@ from gates.churn.cases import (
 )
 from gates.churn.drift import Drift, Sample, drift
 from gates.churn.drive import BEGAN, ENDED, PLANNED
+from gates.churn.plan import LEAVES
 from gates.churn.watch import SEEN
 from gates.harness import ceiling
 from gates.harness.baseline import Baseline
@@ -235,7 +236,9 @@ class _Judge(Judging):
             self.find("churn.empty_count", one, "an answer with a text", "HTTP 200 with an empty one")
         self.usage()
         self._malformed()
-        self.leftover()
+        went = {one.invoke.what for one in self.asked if one.outcome == "ok"}
+        absent = ", ".join(kind for kind in LEAVES if kind not in went)
+        self.leftover(doubt=f"no client did this: {absent}" if absent else "")
 
     def _malformed(self) -> None:
         sent = [one for one in self.asked if one.invoke.what == "malformed"]

@@ -60,7 +60,7 @@ class Rude:
             if kind.startswith("reset"):  # now: an answer that is read to its end closes by itself
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             if kind.endswith("in_stream"):
-                read = connection.getresponse().read(IN_STREAM)
+                read = _begun(connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.history.fail(op, kind, error=type(error).__name__, message=str(error))
             connection.close()
@@ -113,3 +113,11 @@ class Rude:
             connection.putheader(name, value)
         connection.endheaders()
         connection.send(content[: len(content) // 2] if half else content)
+
+
+def _begun(answer: http.client.HTTPResponse) -> bytes:
+    """The beginning of a good answer; HTTPException for another one, which nobody can leave in its middle."""
+    read = answer.read(IN_STREAM)
+    if answer.status != 200:
+        raise http.client.HTTPException(f"HTTP {answer.status}: {read.decode('utf-8', 'replace')}")
+    return read

@@ -80,13 +80,18 @@ class Judging:
         for one, why in doubts:
             self.find(measure_id, one, "true token counts", why)
 
-    def leftover(self) -> None:
-        """Requests that were still open when every client had gone, and what the server itself left."""
+    def leftover(self, doubt: str = "") -> None:
+        """Requests that were still open when every client had gone, and what the server itself left.
+
+        `doubt` is why nothing left open would prove nothing; empty where it does.
+        """
         settled = [one.get("inflight") for one in notes(self.events, SETTLED)]
         left = sum(len(one.get("left", ())) for one in notes(self.events, FURTHER_ENDED))
         known = bool(settled) and settled[-1] is not None
-        note = "" if known else "the server does not count what is open"
+        note = doubt if known else "the server does not count what is open"
         value = settled[-1] + left if known else None
+        if not value and doubt:
+            value = None
         self.say(self._named("leftover_count"), value, len(settled), note=note)
 
     def _named(self, name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from gates import registry
 from gates.churn.drive import BEGAN, ENDED, PLANNED
+from gates.churn.plan import LEAVES
 from gates.churn.watch import SEEN
 from gates.harness import ceiling, history, room
 from gates.harness.history import History
@@ -44,6 +45,7 @@ class Record:
             _refusal(),
             _answer("code 300000", ["300000"], cell="storm", key="s"),
         ]
+        self.leaves = list(LEAVES)
         self.malformed = [{"status": 400}, {"status": 422}]
         self.late: list[tuple[str, str, dict[str, Any]]] = []  # what, kind, fields: long after the storm
         self.held: list[float | None] = [500.0 * MIB] * 60
@@ -70,6 +72,8 @@ class Record:
             self._ask(record, "cold", "ok", self.cold)
             self._ask(record, "short", "ok", self.short)
             self._ask(record, "twin", "ok", self.twin)
+            for kind in self.leaves:
+                self._ask(record, kind, "ok", {})
             for one in self.malformed:
                 self._ask(record, "malformed", "ok", one)
             for held in self.held:
@@ -230,6 +234,7 @@ def _late() -> dict[str, Any]:
         pytest.param(
             {"leftover_count"}, lambda r: setattr(r, "settled", None), {}, id="open_ones_not_counted"
         ),
+        pytest.param({"leftover_count"}, lambda r: r.leaves.remove("reset_in_stream"), {}, id="nobody_left"),
         pytest.param({"ceiling_count"}, lambda r: r.storm.pop(0), {}, id="no_ceiling_met"),
         pytest.param({"memory_slope_bytes", "memory_growth_ratio"}, hide, {}, id="memory_not_seen"),
         pytest.param({"memory_slope_bytes", "memory_growth_ratio"}, stop_looking, {}, id="end_not_seen"),

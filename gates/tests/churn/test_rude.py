@@ -99,3 +99,17 @@ def test_a_server_that_does_not_answer_nonsense_is_recorded_as_such(tmp_path: Pa
 
     assert "info" == one.outcome
     assert "ConnectionRefusedError" == one.get("error")
+
+
+@pytest.mark.parametrize("kind", ["leave_in_stream", "reset_in_stream"])
+def test_nobody_leaves_an_answer_that_is_refused(kind: str, tmp_path: Path) -> None:
+    with (
+        LyingServer(Honest(Keeper(budget_tokens=10))) as server,
+        Client(server.base_url) as client,
+        History(tmp_path / "history.jsonl") as record,
+    ):
+        Rude(client, record, BODY).leave(kind)
+    (one,) = history.operations(history.read(tmp_path / "history.jsonl"))
+
+    assert "fail" == one.outcome
+    assert one.get("message").startswith("HTTP 503")
