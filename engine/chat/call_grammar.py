@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from engine.chat.dsml import attribute
 from engine.chat.tools import Tool
-from engine.grammar import json_rule
+from engine.errors import RequestError
+from engine.grammar import MAX_GRAMMAR_BYTES, json_rule
 
 _JSON_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _ANY_NAME = r"/[A-Za-z0-9_.\-]{1,64}/"
@@ -30,7 +31,12 @@ class CallGrammar:
     typed: bool = False
 
     def rules(self, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """The rule `block` and all it needs; without `parallel` it holds one call."""
+        """The rule `block` and all it needs; without `parallel` it holds one call.
+
+        Raises RequestError for schemas that make a grammar too large, before any of them is tried.
+        """
+        if not self.typed:
+            _check_size(tools)
         more = f' ("\\n" {self._tag("")} call)*' if parallel else ""
         calls = " | ".join(f"call_{index}" for index in range(len(tools)))
         lines = [
@@ -79,10 +85,8 @@ class CallGrammar:
         """The schema of one parameter with the definitions it may refer to."""
         if not isinstance(declared, Mapping):
             return {}
-        shared = {name: root[name] for name in ("$defs", "definitions") if name in root}
-        whole = {**shared, **declared}
-        endless = "$ref" in declared and not self.follows(json.dumps(whole))
-        if not (self.typed or endless):
+        whole = _whole(declared, root)
+        if not self.typed and ("$ref" not in declared or self.follows(json.dumps(whole))):
             return whole
         named = declared.get("type")
         listed = named if isinstance(named, list) else [named]
@@ -95,6 +99,27 @@ class CallGrammar:
     @property
     def _marker(self) -> str:
         return f"<[{self.dsml}]>"
+
+
+def _check_size(tools: Sequence[Tool]) -> None:
+    """Every parameter brings the definitions along: many that refer to many would be tried for minutes."""
+    size = 0
+    for tool in tools:
+        schema = _parameters(tool)
+        properties = schema.get("properties")
+        for declared in properties.values() if isinstance(properties, Mapping) else ():
+            if isinstance(declared, Mapping) and declared.get("type") != "string":  # else any text follows
+                size += len(json.dumps(_whole(declared, schema)))
+            if size > MAX_GRAMMAR_BYTES:
+                raise RequestError(
+                    f"tools make a grammar of more than {MAX_GRAMMAR_BYTES} bytes; shorten their schemas",
+                    param="tools",
+                )
+
+
+def _whole(declared: Mapping[str, object], root: Mapping[str, object]) -> dict[str, object]:
+    """The schema of a parameter with the definitions of the whole one."""
+    return {**{name: root[name] for name in ("$defs", "definitions") if name in root}, **declared}
 
 
 def _parameters(tool: Tool) -> Mapping[str, object]:
