@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.sequence import LayerShape, SequenceCache
-from engine.kernels.ref.linear import ROW_BLOCK
+from engine.kernels.ref.linear import whole
 from engine.model.attention import Attention
 from engine.model.hyper import Head, Site
 from engine.model.moe import Experts
@@ -75,7 +75,7 @@ class Graph:
             positions.extend(range(cache.length, cache.length + len(tokens)))
             spans.append(Span(cache, start, len(ids), cache.length))
         rows = len(ids)
-        idle = [0] * (-rows % ROW_BLOCK)
+        idle = [0] * (whole(rows) - rows)
         at = torch.tensor(positions + idle)
         return Step(
             rows=rows,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from engine.errors import ModelFileError
 from engine.kernels.ref import moe
-from engine.kernels.ref.linear import ROW_BLOCK
+from engine.kernels.ref.linear import whole
 from engine.model.ops import Matrix, Ops, TensorSource, experts, joined
 
 
@@ -83,7 +83,7 @@ class Experts:
     def _run(self, h: Tensor, slots: Tensor, weight: Tensor, expert: int) -> Tensor:
         """One expert over its slots; the slots are filled up to a whole row block before gathering."""
         count = len(slots)
-        idle = -count % ROW_BLOCK
+        idle = whole(count) - count
         if idle:
             slots = torch.cat((slots, slots[:1].expand(idle)))
         rows = h[slots // self._ops.spec.n_expert_used]

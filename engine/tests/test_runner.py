@@ -13,6 +13,8 @@ from torch import Tensor
 
 from engine.cache.sequence import SequenceCache
 from engine.errors import ModelFileError
+from engine.kernels.ref import linear as sizes
+from engine.kernels.ref.linear import Packed
 from engine.kernels.ref.rounding import EXACT, Numerics
 from engine.kernels.rows import Storage
 from engine.runner import Pace, Runner, Threads
@@ -52,6 +54,24 @@ def _cut(cache: SequenceCache, runner: Runner, tokens: list[int], cuts: list[int
 def test_this_machine_keeps_the_bits_of_a_row(runner: Runner) -> None:
     assert () == runner.exactness.failed
     assert runner.exactness.holds
+
+
+def test_steps_and_experts_come_to_packed_products_in_whole_counts_of_rows(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[int] = set()
+    times = Packed.times
+
+    def watched(packed: Packed, x: Tensor) -> Tensor:
+        seen.add(len(x))
+        return times(packed, x)
+
+    monkeypatch.setattr(Packed, "times", watched)
+    for count in (37, 41, 67, 90, 131):
+        runner.step([(runner.new_cache(), _tokens(1, count))])
+
+    assert seen >= {40, 44, 72, 96, 144}
+    assert {count for count in seen if count > 1} == {sizes.whole(count) for count in seen if count > 1}
 
 
 def test_token_by_token_gives_the_bits_of_the_whole_prompt(runner: Runner, whole: Tensor) -> None:
