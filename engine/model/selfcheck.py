@@ -16,10 +16,13 @@ from engine.kernels.ref import lanes
 from engine.kernels.ref.attention import ROW_TILE
 from engine.kernels.ref.compress import pool
 from engine.kernels.ref.index import INDEX_TILE
-from engine.kernels.ref.linear import ROW_BLOCK, Packed, grouped, mixed, paired, times
+from engine.kernels.ref.linear import ROW_BLOCK, Packed, grouped, mixed, paired, times, whole
 from engine.model.spec import SPARSE_RATIO, ModelSpec
 
 _ROWS = (2, 7, 64, 200)  # rows that run together
+# Of packed products every count up to a chunk beside decoded tokens: their code is made here, once for all.
+_COUNTS = tuple(sorted({whole(rows) for rows in range(1, 1033)}))
+_ONE_THREAD_ROWS = 8  # so few rows are never shared among threads
 _MOST_VALUES = 1 << 18  # wider matrices are cut to this many weights: the inner dimension is what matters
 
 
@@ -51,6 +54,8 @@ class Case:
     name: str
     run: Callable[[Tensor], Tensor]
     rows: Tensor
+    counts: tuple[int, ...] = _ROWS
+    every: bool = False  # every count on one thread and on all, instead of the largest alone
 
 
 def check_rows(spec: ModelSpec) -> Exactness:
@@ -66,7 +71,8 @@ def keeps_bits(case: Case) -> bool:
     try:
         torch.set_num_threads(1)
         alone = torch.cat([case.run(case.rows[at : at + 1]) for at in range(ROW_BLOCK + 1)])
-        trials = [(1, size) for size in _ROWS] + [(threads, max(_ROWS))]  # small products use one thread
+        shared = [size for size in case.counts if size > _ONE_THREAD_ROWS] if case.every else [max(_ROWS)]
+        trials = [(1, size) for size in case.counts] + [(threads, size) for size in shared]
         for count, size in trials:
             torch.set_num_threads(count)
             seen = case.run(case.rows[:size])[: len(alone)]
@@ -88,7 +94,7 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
         columns, rows = random(inner, max(1, min(outer, _MOST_VALUES // inner))), random(most, inner)
         yield Case(f"matmul {inner} to {outer}", _times(columns), rows)
         if Packed.packs(columns):
-            yield Case(f"packed matmul {inner} to {outer}", Packed(columns).times, rows)
+            yield _packed_case(spec, inner, outer, columns, random)
     for width, count in sorted(_tiles(spec)):
         rows = random(count, width)
         yield Case(f"scores of {count} rows of {width}", _times(rows.t()), random(most, width))
@@ -105,6 +111,16 @@ def _cases(spec: ModelSpec) -> Iterator[Case]:
 
 def _times(columns: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda x: times(x, columns)
+
+
+def _packed_case(
+    spec: ModelSpec, inner: int, outer: int, columns: Tensor, random: Callable[..., Tensor]
+) -> Case:
+    """A packed product with every count of rows that it may come with; logits come with few."""
+    name, run = f"packed matmul {inner} to {outer}", Packed(columns).times
+    if outer == spec.vocab:
+        return Case(name, run, random(max(_ROWS), inner))
+    return Case(name, run, random(max(_COUNTS), inner), _COUNTS, every=True)
 
 
 def _grouped_case(spec: ModelSpec, random: Callable[..., Tensor]) -> Case:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 ROW_BLOCK = 4
-_OCTAVE_COUNTS = 8  # row counts of packed products from one power of two to the next; see `whole`
+_DECODING = 8  # rows of decoded tokens that a chunk of prefill comes with, at most, as servers are set up
 _PACKED_VALUES = 1 << 14  # of a weight; a smaller one takes less time than the packed product's own 10 us
 _PACKED_ROWS = 64  # rows that the packed order is chosen for; it serves any number of them
 
@@ -88,11 +88,13 @@ def whole(rows: int) -> int:
     """How many rows a step or an expert of so many is filled up to: one of few multiples of `ROW_BLOCK`.
 
     oneDNN makes code for every row count, weight's shape and number of threads, in 1 ms and 0.56 MiB, and
-    keeps the last 1,024: with every multiple of 4 a server grew by 350 MiB while it met them.  With 8 counts
-    from one power of two to the next it stops at a fifth of that, for 3 % more rows and 12 % at most.
+    keeps the last 1,024: with every multiple of 4 a server grew by 350 MiB while it met them.  From 40 rows
+    on there are four counts an octave, each 8 above a round one, so that a chunk of 2^n rows, alone or with
+    decoded tokens, has one count.
     """
-    step = max(ROW_BLOCK, (1 << (rows - 1).bit_length()) // (2 * _OCTAVE_COUNTS))
-    return -(-rows // step) * step
+    above = rows - _DECODING
+    step = max(ROW_BLOCK, (1 << (above - 1).bit_length()) // 8)
+    return _DECODING + -(-above // step) * step
 
 
 def _blocks(rows: int) -> int:

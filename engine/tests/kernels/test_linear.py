@@ -63,16 +63,21 @@ def test_only_weights_that_gain_by_it_are_packed() -> None:
 
 
 @given(rows=st.integers(1, 5000))
-def test_rows_are_filled_up_by_an_eighth_at_most_or_to_a_block(rows: int) -> None:
+def test_rows_are_filled_up_by_a_quarter_at_most_or_to_a_block(rows: int) -> None:
     size = whole(rows)
 
     assert size % ROW_BLOCK == 0
     assert size == whole(size)
-    assert 0 <= size - rows < max(ROW_BLOCK, rows / 8 + 1)
+    assert 0 <= size - rows < max(ROW_BLOCK, rows / 4)
 
 
-def test_products_of_every_number_of_rows_up_to_a_chunk_have_few_sizes() -> None:
-    assert 48 == len({whole(rows) for rows in range(1, 1025)})
+def test_products_of_every_number_of_rows_up_to_a_chunk_have_few_counts() -> None:
+    assert 30 == len({whole(rows) for rows in range(1, 1033)})
+
+
+@pytest.mark.parametrize("chunk", [256, 512, 1024])
+def test_a_chunk_has_the_same_count_alone_and_beside_decoded_tokens(chunk: int) -> None:
+    assert {chunk + 8} == {whole(chunk + decoding) for decoding in range(9)}
 
 
 class _Allocated(ctypes.Structure):

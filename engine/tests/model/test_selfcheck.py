@@ -37,6 +37,20 @@ def test_a_product_that_depends_on_its_company_is_noticed(run: Callable[[Tensor]
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_single_count_of_rows_that_differs_is_noticed_where_every_count_is_tried(threads: int) -> None:
+    def run(x: Tensor) -> Tensor:
+        return x + (x.shape[0] == 40 and torch.get_num_threads() == threads) * 1e-6
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert keeps_bits(Case("some", run, torch.ones(200, 3)))
+        assert not keeps_bits(Case("all", run, torch.ones(200, 3), (4, 40, 200), every=True))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_failed_proof_is_said_in_so_many_words() -> None:
     found = Exactness(("matmul 64 to 256", "sigmoid"), 0.1)
 
