@@ -260,8 +260,9 @@ class Engine:
             self._closing = True
         while not self._inbox.empty():
             self._inbox.get_nowait()()
-        for request_id in list(self._tickets):
-            self._drop(request_id, FinishReason.FAILED, "the engine stopped")
+        tickets, self._tickets, self._states = self._tickets, {}, {}
+        for ticket in tickets.values():  # not through the scheduler: it may be what broke
+            self._dismiss(ticket, FinishReason.FAILED, "the engine stopped")
 
     def _execute(self, plan: Plan) -> None:
         self._spill(plan.evictions)
@@ -428,12 +429,16 @@ class Engine:
             self._let_go(self._scheduler.evictions())
         else:
             self._scheduler.release(request.id)
+        self._dismiss(ticket, ended.reason, ended.message)
+
+    def _dismiss(self, ticket: Ticket, reason: FinishReason, message: str | None) -> None:
+        """Count the end of a request, and tell whoever waits for it."""
         with self._lock:
             self._open -= 1
             self._moved = self._clock()
         timings = ticket.timings(self._clock())
-        self.metrics.ended(ended.reason, timings)
-        self._tell(ticket, Finished(ended.reason, timings, ended.message))
+        self.metrics.ended(reason, timings)
+        self._tell(ticket, Finished(reason, timings, message))
 
     def _tell(self, ticket: Ticket, event: Event) -> None:
         """Hand an event out; RuntimeError means the caller's own loop is gone, so its request is ended."""

@@ -346,7 +346,21 @@ def test_a_broken_invariant_ends_the_engine_when_it_is_idle(monkeypatch: pytest.
             submit(engine, request("c", prompt(7)))
 
 
-def broken(_: Scheduler) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_broken_scheduler_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(slow_runner()) as engine:
+        answers = [submit(engine, request(name, prompt(5, n), 300)) for n, name in enumerate("ab")]
+        answers[0].wait_for_token()
+        for name in ("plan", "drop", "release"):
+            monkeypatch.setattr(Scheduler, name, broken)
+        ends = [answer.wait() for answer in answers]
+        stats = engine.stats()
+
+    assert [(FinishReason.FAILED, "the engine stopped")] * 2 == [(end.reason, end.message) for end in ends]
+    assert (0, 0) == (stats.running, stats.queued)
+
+
+def broken(*_: object) -> None:
     """An invariant that does not hold."""
     raise AssertionError("pages do not add up")
 
