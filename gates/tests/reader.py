@@ -1,6 +1,5 @@
 """An honest small server for tests: it reads its prompts for needle sentences and answers from them alone.
 
-Standard library only.
 Owns the wire (chat completions as a stream, `/health`, `/v1/models`), a small tokenizer, a prefix cache and
 the reading; what a lying server does differently is in `faults`.
 Knows no gate.
@@ -16,10 +15,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import chain
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
+
+from gates.tests.local_server import LocalServer
 
 Body = Mapping[str, Any]
 
@@ -336,41 +337,18 @@ def _whole(parts: Iterator[Part]) -> dict[str, Any]:
     return {"choices": [choice], "usage": dict(end.usage)}
 
 
-class ReaderServer(ThreadingHTTPServer):
-    """Serves a backend on a free local port (or a given one); a context manager that also ends its thread."""
-
-    daemon_threads = True
-    request_queue_size = 128
+class ReaderServer(LocalServer):
+    """Serves a backend."""
 
     def __init__(self, backend: Backend, *, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(_Handler, port=port)
         self.backend = backend
-        self.base_url = f"http://127.0.0.1:{self.server_address[1]}"
-        self._thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
-
-    def __enter__(self) -> ReaderServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
 
     def read(self, content: bytes) -> Body:
         """The request in these bytes; Answered with 400 when it is none."""
         return chat_body(content)
 
-    def wait(self) -> None:
-        """Until the server ends, which it does not by itself."""
-        self._thread.join()
-
     def die(self) -> None:
         """Stop listening at once, as a process does that is killed."""
         self.shutdown()
         self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left is no news."""

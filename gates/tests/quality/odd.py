@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
+from gates.tests.local_server import LocalServer
 from gates.tests.quality.scholar import Scholar
 from gates.tests.reader import Body, prompt_tokens, tokens
 
@@ -142,25 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-class OddServer(ThreadingHTTPServer):
-    """Serves on a free local port while the context is open."""
-
-    daemon_threads = True
+class OddServer(LocalServer):
+    """Serves a scholar's answers over an odd wire."""
 
     def __init__(self, scholar: Scholar, wire: Wire, *, kind: str = EVENTS) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.scholar, self.wire, self.kind = scholar, wire, kind
-        self.base_url = f"http://127.0.0.1:{self.server_address[1]}"
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-
-    def __enter__(self) -> OddServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left is no news."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
+
+from gates.tests.local_server import LocalServer
 
 MODEL: Final = "quirky-7b"
 
@@ -73,21 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
-class QuirkyServer(ThreadingHTTPServer):
-    """Serves on a free local port while the context is open."""
-
-    daemon_threads = True
+class QuirkyServer(LocalServer):
+    """Serves it."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.base_url = f"http://127.0.0.1:{self.server_address[1]}"
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-
-    def __enter__(self) -> QuirkyServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+        super().__init__(_Handler)
