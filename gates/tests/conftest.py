@@ -68,6 +68,12 @@ def never_synced() -> Iterator[None]:
 
 
 @pytest.fixture
+def short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 600 pieces tells a small tokenizer as well as one of 3,000, which costs a second."""
+    monkeypatch.setattr("gates.needle.deep.PROBE_PIECES", (200, 600))
+
+
+@pytest.fixture
 def echo_gate(monkeypatch: pytest.MonkeyPatch) -> GateSpec:
     """The registry holds the echo gate alone."""
     monkeypatch.setattr(registry, "GATES", (ECHO,))

@@ -15,6 +15,8 @@ from gates.tests.capacity.driving import BREAKS, judged, settings
 from gates.tests.driving import broken
 from gates.tests.keeper import Keeper
 
+pytestmark = pytest.mark.usefixtures("short_probe")
+
 
 def against(fault: str, folder: Path, *, deadline_s: float = 60.0, **changes: Value) -> Judgement:
     """What the capacity gate says of the small keeper with this fault."""

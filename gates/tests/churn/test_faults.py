@@ -16,6 +16,7 @@ from gates.tests.churn.driving import BREAKS, judged, settings
 from gates.tests.driving import broken
 from gates.tests.keeper import Keeper
 
+pytestmark = pytest.mark.usefixtures("short_probe")
 BUDGET_TOKENS = 6000  # the deep conversation, a cold one, three clients, and one or two of a storm
 
 
