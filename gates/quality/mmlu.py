@@ -17,7 +17,7 @@ from gates.quality.asking import Question
 from gates.quality.grading import Grade, Graded
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "1"
+GRADER_VERSION: Final = "2"
 FILE: Final = "mmlu/test.jsonl"
 MAX_TOKENS: Final = 1024
 LETTERS: Final = "ABCD"
@@ -30,7 +30,10 @@ _CUE: Final = re.compile(
     rf"|\\boxed\s*\{{\s*(?:\\text\w*\s*\{{)?\s*|(?<![*\w])\*\*\(?(?=[A-D][.):]?\)?\*\*))([A-D]){_END}"
 )
 _FIRST_LINE: Final = re.compile(r"[\s*_`(\[]*([A-D])[*_`\])]*(?:[.):]|\s*$)")
-_STANDING: Final = re.compile(rf"(?<![\w'\u2019-])([A-D]){_END}(?!(?<=A)[ \t]+[a-z])")
+# An `A` before a word is an article, but not behind `option`, and not before a verb of a verdict.
+_VERDICT: Final = r"(?:is|was|because|since)\b"
+_NO_ARTICLE: Final = rf"(?:(?<!A)|(?<=(?:[Oo]ption|[Cc]hoice) A)|(?![ \t]+(?!{_VERDICT})[a-z]))"
+_STANDING: Final = re.compile(rf"(?<![\w'\u2019-])([A-D]){_END}{_NO_ARTICLE}")
 
 
 @dataclass(frozen=True, slots=True)
