@@ -7,6 +7,7 @@ A conversation counts as live when its next turn came from the cache, by its cou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from gates.capacity.drive import FILLED, PLANNED
 from gates.harness import ceiling
@@ -26,6 +27,8 @@ COLUMNS = (
     "cell", "what", "attempt", "planned_tokens", "prompt_tokens", "cached_tokens", "completion_tokens",
     "first_token_s", "seconds", "finish_reason",
 )  # fmt: skip
+
+Span = tuple[float, float]
 
 
 def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
@@ -68,14 +71,14 @@ class _Judge(Judging):
 
     def _overlap(self) -> None:
         """How long both deep conversations decoded at the same time, of the shorter one's time."""
-        pair = [one for one in self._answered("together") if one.get("first_token_s")]
+        pair = [_decoding(one) for one in self._answered("together") if one.get("longest_pause_s")]
         value = None
         if len(pair) == 2:
-            spans = [_decoding(one) for one in pair]
-            both = min(end for _, end in spans) - max(begin for begin, _ in spans)
-            shorter = min(end - begin for begin, end in spans)
-            value = max(0.0, both) / shorter if shorter > 0 else None
-        self.say("capacity.concurrent_ratio", value, len(pair))
+            both = sum(_shared(one, other) for one, other in product(*pair))
+            shorter = min(sum(end - begin for begin, end in spans) for spans in pair)
+            value = both / shorter if shorter > 0 else None
+        note = "" if pair else "no answer to both at once was streamed"
+        self.say("capacity.concurrent_ratio", value, len(pair), note=note)
 
     def warm(self) -> None:
         """Every later turn comes from the cache and saves the time of its text."""
@@ -181,10 +184,15 @@ class _Judge(Judging):
         )
 
 
-def _decoding(one: Operation) -> tuple[float, float]:
-    """From its first token to its end, in seconds of the history."""
-    asked = one.invoke.t_s
-    return asked + one.get("first_token_s"), asked + one.get("seconds")
+def _decoding(one: Operation) -> list[Span]:
+    """From its first token to its end, in seconds of the history, without the longest pause between."""
+    asked, (stops, goes_on) = one.invoke.t_s, one.get("longest_pause_s")
+    return [(asked + one.get("first_token_s"), asked + stops), (asked + goes_on, asked + one.get("seconds"))]
+
+
+def _shared(one: Span, other: Span) -> float:
+    """How long two spans lie over each other."""
+    return max(0.0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
 def _grade(one: Operation) -> Grade | None:

@@ -108,16 +108,19 @@ class _Filling:
             if not self._begin(talk, "filler", {"pin_cache": False}):
                 break
             live.append(talk)
-            if gone := round(self._evictions() - before):
-                live = live[gone:]
+            now = self._evictions()
+            if before is None:
+                before = now
+            elif now is not None and now > before:
+                live = live[round(now - before) :]
                 break
         budget = scrape.read(self._rig.client).value(scrape.KV_BYTES, kind="budget")
         self._rig.history.note(FILLED, budget_bytes=budget, fillers=len(live))
         return live
 
-    def _evictions(self) -> float:
-        """How many conversations had to yield so far; 0 where the server does not count them."""
-        return scrape.read(self._rig.client).value(scrape.EVICTIONS) or 0.0
+    def _evictions(self) -> float | None:
+        """How many conversations had to yield so far; None where the server does not say."""
+        return scrape.read(self._rig.client).value(scrape.EVICTIONS)
 
     def _show(self, fillers: list[DeepTalk]) -> None:
         """The next turn of everything that is live: the newest first, so that showing makes none yield."""

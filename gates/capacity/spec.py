@@ -62,6 +62,7 @@ CAPACITY = GateSpec(
         "evicts_pinned",
         "keeps_wide",
         "one_at_a_time",
+        "begins_together",
         "ends_another",
         "empty_when_full",
         "refuses_without_a_time",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -103,6 +104,15 @@ class Reply:
     timings: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     left_out: tuple[str, ...] = ()
+
+    @property
+    def longest_pause_s(self) -> tuple[float, float] | None:
+        """From when to when the longest wait for a next fragment, or behind the last one for the end, was.
+
+        None of a reply that was not streamed.
+        """
+        waits = pairwise((*self.fragment_s, self.seconds))
+        return max(waits, key=lambda wait: wait[1] - wait[0], default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,7 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
         "first_token_s": reply.first_token_s,
         "seconds": round(reply.seconds, 6),
         "fragments": reply.fragments,
+        "longest_pause_s": reply.longest_pause_s,
         "token_ids": list(reply.token_ids),
         "timings": dict(reply.timings),
         "model": reply.model,

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from gates.tests import faults
@@ -211,14 +212,24 @@ class WearsOut(Honest):
 class OneAtATime(Honest):
     """Decodes one conversation after the other."""
 
+    at_once = 0  # parts of every answer that wait for nobody
+
     def __init__(self, backend: Counting) -> None:
         super().__init__(backend)
         self._turn = threading.Lock()
 
     def answer(self, body: Body) -> Iterator[Part]:
         """The backend's answer, when nobody else is answered."""
+        parts = super().answer(body)
+        yield from islice(parts, self.at_once)
         with self._turn:
-            yield from list(super().answer(body))
+            yield from parts
+
+
+class BeginsTogether(OneAtATime):
+    """Gives every conversation its first token at once, and then decodes one after the other."""
+
+    at_once = 1
 
 
 class KeepsWide(Honest):
@@ -247,6 +258,7 @@ FAULTS: Final[Mapping[str, type[Honest]]] = {
     "leaves_open": LeavesOpen,
     "wears_out": WearsOut,
     "one_at_a_time": OneAtATime,
+    "begins_together": BeginsTogether,
     "keeps_wide": KeepsWide,
 }
 

@@ -48,6 +48,26 @@ def test_reasoning_tool_calls_and_token_ids_are_put_together() -> None:
     assert (Usage(3, None, None), {"ttft_ms": 1.0}) == (reply.usage, reply.timings)
 
 
+@pytest.mark.parametrize(
+    ("end", "pause"),
+    [pytest.param(4.0, (1.0, 3.0), id="between"), pytest.param(9.0, (3.0, 9.0), id="behind")],
+)
+def test_the_longest_pause_is_between_fragments_or_before_the_end(
+    end: float, pause: tuple[float, float]
+) -> None:
+    reply = streamed(
+        choice(content="a"), choice(content="b"), {"choices": []}, choice("stop", content="c"), "[DONE]"
+    )
+
+    assert pause == reply.finish(end).longest_pause_s
+
+
+def test_a_reply_that_was_not_streamed_has_no_pause() -> None:
+    body = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
+
+    assert None is whole_reply(body, 2.0).longest_pause_s
+
+
 def test_an_error_object_inside_a_stream_is_a_refusal() -> None:
     with pytest.raises(Refused, match="out of memory"):
         streamed({"error": {"message": "out of memory", "code": "insufficient_memory"}})

@@ -19,6 +19,7 @@ BREAKS = {
     "evicts_pinned": {"capacity.cached_ratio"},
     "keeps_wide": {"capacity.live_ratio"},
     "one_at_a_time": {"capacity.concurrent_ratio"},
+    "begins_together": {"capacity.concurrent_ratio"},
     "ends_another": {"capacity.unanswered_count", "capacity.recall_ratio"},
     "empty_when_full": {"capacity.ceiling_fault_count"},
     "refuses_without_a_time": {"capacity.ceiling_fault_count"},

@@ -89,7 +89,12 @@ def _answer(cell: str, key: str, *, tokens: int, **fields: Any) -> dict[str, Any
         "cached_tokens": tokens - 30,
         "total_tokens": None,
     }
-    times = {"first_token_s": 0.2, "seconds": 2.2, "finish_reason": "stop"}
+    times = {
+        "first_token_s": 0.2,
+        "seconds": 2.2,
+        "longest_pause_s": [0.3, 0.4],
+        "finish_reason": "stop",
+    }
     said = {"text": f"code {code}", "expected": [code], "cell": cell, "key": key, "max_tokens": 64}
     return {**said, **counts, **times, **fields}
 
@@ -147,6 +152,19 @@ def test_a_good_history_passes_with_the_tokens_that_were_shown(tmp_path: Path) -
             id="claimed_as_cached",
         ),
         pytest.param({"concurrent_ratio"}, lambda r: r.together_at.update(b=2.1), id="one_after_the_other"),
+        pytest.param(
+            {"concurrent_ratio"},
+            lambda r: r.together["b"].update(longest_pause_s=[0.2, 2.2], seconds=4.2),
+            id="one_after_the_other_behind_first_tokens_at_once",
+        ),
+        pytest.param(
+            {"concurrent_ratio"},
+            lambda r: [
+                r.together["a"].update(longest_pause_s=[2.2, 4.2], seconds=4.2),
+                r.together["b"].update(longest_pause_s=[0.2, 2.2], seconds=4.2),
+            ],
+            id="an_end_held_back_until_the_other_has_one",
+        ),
         pytest.param({"recall_ratio"}, lambda r: r.warm["a"].update(text="code 1"), id="wrong_code"),
         pytest.param(
             {"cached_ratio"}, lambda r: r.warm["b"].update(cached_tokens=0), id="evicted_by_the_storm"
@@ -172,6 +190,13 @@ def test_what_is_wrong_breaks_its_claim_and_no_other(
     claims: set[str], change: Change, tmp_path: Path
 ) -> None:
     assert dict.fromkeys(claims, "fail") == off(judged(change, tmp_path, min_live_ratio=3.4))
+
+
+def test_an_answer_may_pause_while_the_text_of_the_other_is_read(tmp_path: Path) -> None:
+    found = judged(lambda r: r.together["a"].update(longest_pause_s=[0.2, 0.9]), tmp_path)
+
+    assert {} == off(found)
+    assert pytest.approx(1.3 / 1.3, abs=0.05) == found["concurrent_ratio"].value
 
 
 def test_a_server_that_tells_less_than_its_budget_gains_nothing(tmp_path: Path) -> None:
@@ -205,9 +230,9 @@ def test_a_server_that_tells_less_than_its_budget_gains_nothing(tmp_path: Path) 
         ),
         pytest.param(
             {"concurrent_ratio"},
-            lambda r: r.together["a"].update(first_token_s=None),
+            lambda r: r.together["a"].update(longest_pause_s=None),
             {},
-            id="no_first_token",
+            id="not_streamed",
         ),
     ],
 )
