@@ -13,7 +13,8 @@ from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, notes, operations
 from gates.harness.rig import FURTHER_ENDED, SETTLED
 from gates.harness.stats import Interval
-from gates.harness.verdict import Finding, Measure, measured
+from gates.harness.turns import silence
+from gates.harness.verdict import Finding, Measure, measured, worst
 from gates.profile import Settings
 
 
@@ -64,12 +65,8 @@ class Judging:
 
         Some servers leave a count of 0 out, so one that is missing is no proof of anything.
         """
-        known = [share for share in shares if share is not None]
-        silent, least = len(shares) - len(known), min(known, default=None)
-        broken = least is not None and least < self.settings.number("min_cached_ratio")
-        note = f"{silent} of {len(shares)} turns do not say what came from the cache" if silent else ""
-        value = least if broken or not silent else None
-        self.say(self._named("cached_ratio"), value, len(known), note=note)
+        measure_id, known = self._named("cached_ratio"), sum(share is not None for share in shares)
+        self.say(measure_id, worst(self.settings, measure_id, shares), known, note=silence(shares))
 
     def usage(self) -> None:
         """The token counts of every answer can be true."""

@@ -29,6 +29,12 @@ def kept_share(now: Operation, before: Operation) -> float | None:
     return min(1.0, (cached + PAGE_TOKENS) / prompt) if cached else 0.0
 
 
+def silence(shares: Sequence[float | None]) -> str:
+    """How many turns do not say what came from the cache, in words; empty where all do."""
+    silent = sum(share is None for share in shares)
+    return f"{silent} of {len(shares)} turns do not say what came from the cache" if silent else ""
+
+
 def first_cause(lost: Sequence[Operation]) -> str:
     """What became of the first of these requests, in words; empty of none."""
     return f"the first: {lost[0].get('message') or 'an empty answer'}" if lost else ""

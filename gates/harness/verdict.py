@@ -162,6 +162,19 @@ def measured(
     return Measure(measure_id, value, limit, spec.better, n, interval, baseline, note)
 
 
+def worst(settings: Settings, measure_id: str, values: Sequence[float | None]) -> float | None:
+    """The worst of what was found in several places; None where one does not say, unless another is too bad.
+
+    Who leaves a number out where it would be bad must not pass on those that it gives.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    found = min(known) if spec_of(measure_id).better == "higher" else max(known)
+    too_bad = measured(settings, measure_id, found, n=len(known)).verdict is Verdict.FAIL
+    return found if too_bad or len(known) == len(values) else None
+
+
 def unmeasured(settings: Settings, measure_ids: Iterable[str], note: str) -> tuple[Measure, ...]:
     """Measures without a value, each unknown for the reason in `note`."""
     return tuple(measured(settings, measure_id, None, n=0, note=note) for measure_id in measure_ids)

@@ -15,8 +15,8 @@ from typing import Final
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, operations
 from gates.harness.stats import Interval, failure_bound, wilson
-from gates.harness.turns import first_cause
-from gates.harness.verdict import Judgement, Measure, measured
+from gates.harness.turns import first_cause, silence
+from gates.harness.verdict import Judgement, Measure, measured, worst
 from gates.needle import flatness, usage
 from gates.needle.cases import Case, findings, planned_turns, read_cases, table, unanswered
 from gates.needle.timing import times
@@ -24,6 +24,7 @@ from gates.profile import Settings
 
 FIRST, ANY = "first", "any"  # in place of the kind of a turn
 PAGE_TOKENS: Final = 128  # a server may cut a kept prefix back to a page border
+UNTOLD: Final = "no reply says how many of its prompt's tokens came from a cache"
 
 
 def check(events: Sequence[Event], settings: Settings, baseline: Baseline | None) -> Judgement:
@@ -116,17 +117,16 @@ class _Judge:
         firsts = self.final(FIRST)
         seconds = [case for case in self.final(ANY) if not case.first]
         before = {case.cell: case for case in firsts}
-        cold = _known(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
+        cold = _each(firsts, lambda case: case.get("cached_tokens") / case.get("prompt_tokens"))
         paired = [case for case in seconds if case.cell in before]
-        warm = _known(paired, lambda case: _kept(case, before[case.cell]))
-        untold = "" if cold or warm else "no reply says how many of its prompt's tokens came from a cache"
+        warm = _each(paired, lambda case: _kept(case, before[case.cell]))
         longest = max((case.get("tier_tokens") for case in seconds), default=0)
         far = [case for case in paired if case.get("tier_tokens") == longest]
         noise_s = self.settings.number("ttft_noise_s")
         times = _known(far, lambda case: _time_left(case, before[case.cell], noise_s=noise_s))
         return [
-            self._measure("needle.cold_cached_ratio", max(cold, default=None), len(cold), note=untold),
-            self._measure("needle.followup_cached_ratio", min(warm, default=None), len(warm), note=untold),
+            self._cached("needle.cold_cached_ratio", cold),
+            self._cached("needle.followup_cached_ratio", warm),
             self._measure(
                 "needle.followup_ttft_ratio",
                 median(times) if times else None,
@@ -134,6 +134,12 @@ class _Judge:
                 note=f"first token of later turns against that of the first, at {longest} tokens",
             ),
         ]
+
+    def _cached(self, measure_id: str, shares: Sequence[float | None]) -> Measure:
+        """The worst share of a prompt from the cache; some servers leave a count of 0 out."""
+        known = sum(share is not None for share in shares)
+        note = UNTOLD if shares and not known else silence(shares)
+        return self._measure(measure_id, worst(self.settings, measure_id, shares), known, note=note)
 
     def times(self) -> list[Measure]:
         """Lengths are those of the tiers, and the first-token time does not depend on the depth."""
@@ -243,12 +249,17 @@ def _matches(what: str, kind: str, number: int) -> bool:
 
 def _known(cases: Sequence[Case], ratio: Callable[[Case], float]) -> list[float]:
     """The ratio of every case whose numbers the server reported."""
-    found: list[float] = []
+    return [found for found in _each(cases, ratio) if found is not None]
+
+
+def _each(cases: Sequence[Case], ratio: Callable[[Case], float]) -> list[float | None]:
+    """The ratio of every case; None where the server did not report its numbers."""
+    found: list[float | None] = []
     for case in cases:
         try:
             found.append(ratio(case))
-        except (TypeError, ZeroDivisionError):  # a count or a time is missing or 0: not reported
-            continue
+        except (TypeError, ZeroDivisionError):  # a count or a time is missing or 0
+            found.append(None)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from gates.harness import room
 from gates.harness.history import ITEM, Event, Operation, notes, operations
 from gates.harness.stats import wilson
-from gates.harness.verdict import Finding, Measure, measured
+from gates.harness.verdict import Finding, Measure, measured, worst
 from gates.profile import Settings
 from gates.quality import early, honesty, ifeval, items
 from gates.quality.grading import graded_text
@@ -26,6 +26,9 @@ from gates.quality.plan import Part, parts
 SETS_PLANNED: Final = "sets_planned"  # a remark: how many items of each set and arm are asked
 FOUR_FIGURES: Final = ("ifeval", "mini_format")
 SHOWN: Final = 20  # findings of one measure
+NO_LENGTHS: Final = (
+    "the profile does not say how long replies usually are (fast_mean_tokens, thinking_mean_tokens)"
+)
 UNTRIED: Final = "no item was answered in all the ways in which honesty is tried"
 END_TOKENS: Final = 8  # of the template around a reply: turn and thinking marks
 COUNTED_APART: Final[tuple[tuple[str, Outcome], ...]] = (
@@ -134,7 +137,9 @@ def _outcomes(found: Traffic, records: Sequence[ItemRecord]) -> None:
 def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
     """The score of the worst set against its least, and the length of the strangest against its usual."""
     by_part = {part: _of(part, records) for part in parts(found.settings)}
-    margins, strays, said, lengths = [], [], [], []
+    margins: list[float] = []
+    strays: list[float | None] = []
+    said, lengths = [], []
     for part, own in by_part.items():
         graded = [record.correct for record in own if record.correct is not None]
         if graded:
@@ -145,21 +150,25 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
             )
         else:
             said.append(f"{part.name}: no item was graded")
-        counted = [r.completion_tokens for r in own if r.completion_tokens and r.outcome != "fault"]
-        if counted and part.mean_tokens:
-            mean = fmean(counted)
-            strays.append(max(mean / part.mean_tokens, part.mean_tokens / mean))
-            lengths.append(f"{part.name} {mean:.0f} tokens, usually {part.mean_tokens:g}")
+        if part.mean_tokens:
+            stray, length = _length(part, own)
+            strays.append(stray)
+            lengths.append(length)
     margin = min(margins) if len(margins) == len(by_part) else None
     found.say("quality.score_margin_ratio", margin, len(records), "; ".join(said))
-    stray = max(strays) if strays else None
-    found.say("quality.length_ratio", stray, len(strays), "; ".join(lengths) or _no_length(by_part))
+    counted = sum(stray is not None for stray in strays)
+    note = "; ".join(lengths) if counted else "no reply has counts" if strays else NO_LENGTHS
+    found.say("quality.length_ratio", worst(found.settings, "quality.length_ratio", strays), counted, note)
 
 
-def _no_length(asked: Iterable[Part]) -> str:
-    if any(part.mean_tokens for part in asked):
-        return "no reply has counts"
-    return "the profile does not say how long replies usually are (fast_mean_tokens, thinking_mean_tokens)"
+def _length(part: Part, own: Sequence[ItemRecord]) -> tuple[float | None, str]:
+    """By which factor the replies are longer or shorter than usual, and in words; None without counts."""
+    counted = [r.completion_tokens for r in own if r.completion_tokens and r.outcome != "fault"]
+    if not counted:
+        return None, f"{part.name}: no reply has counts"
+    mean = fmean(counted)
+    factor = max(mean / part.mean_tokens, part.mean_tokens / mean)
+    return factor, f"{part.name} {mean:.0f} tokens, usually {part.mean_tokens:g}"
 
 
 def _figures(records: Sequence[ItemRecord]) -> str:

@@ -21,8 +21,9 @@ from gates.harness.verdict import (
     rerun,
     summary_line,
     unmeasured,
+    worst,
 )
-from gates.profile import Profile
+from gates.profile import Profile, Settings
 
 RUN = {
     "seed": 7,
@@ -50,6 +51,26 @@ def measure(value: float | None, *, better: Any = "higher", limit: float = 1.0) 
 )
 def test_a_measure_is_held_against_its_limit(value: float | None, better: str, expected: str) -> None:
     assert expected == measure(value, better=better).verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        pytest.param("followup", [0.99, 0.97], 0.97, id="all_told"),
+        pytest.param("cold", [0.0, 0.02], 0.02, id="all_told_lower_is_better"),
+        pytest.param("followup", [0.99, None], None, id="one_does_not_say"),
+        pytest.param("followup", [0.5, None], 0.5, id="one_does_not_say_and_another_is_too_bad"),
+        pytest.param("cold", [None, 0.5], 0.5, id="the_same_where_lower_is_better"),
+        pytest.param("cold", [None, None], None, id="nobody_says"),
+        pytest.param("cold", [], None, id="nobody_was_asked"),
+    ],
+)
+def test_the_worst_of_several_is_not_known_while_one_does_not_say(
+    name: str, values: list[float | None], expected: float | None
+) -> None:
+    settings = Settings("needle", {"min_followup_cached_ratio": 0.95, "max_cold_cached_ratio": 0.05})
+
+    assert expected == worst(settings, f"needle.{name}_cached_ratio", values)
 
 
 def test_verdicts_merge_fail_over_unknown_over_pass_in_any_order() -> None:

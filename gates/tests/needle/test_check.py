@@ -322,6 +322,26 @@ def test_a_server_that_reports_no_cached_tokens_leaves_the_cache_unknown() -> No
     assert {"no reply says how many of its prompt's tokens came from a cache"} == {one.note for one in found}
 
 
+@pytest.mark.parametrize(
+    ("claim", "what", "bad"),
+    [
+        pytest.param("followup_cached_ratio", "followup", 0, id="followup"),
+        pytest.param("cold_cached_ratio", "recall", 900, id="cold"),
+    ],
+)
+def test_one_turn_that_does_not_say_leaves_the_cache_unknown_unless_another_is_bad(
+    claim: str, what: str, bad: int
+) -> None:
+    record = honest(30)
+    record.turn(what, 3, "no matter", cached_tokens=None)
+    silent = measure(record.judged(), claim)
+    record.turn(what, 4, "no matter", cached_tokens=bad)
+    also_bad = measure(record.judged(), claim)
+
+    assert (Verdict.UNKNOWN, True) == (silent.verdict, silent.note.startswith("1 of "))
+    assert Verdict.FAIL is also_bad.verdict
+
+
 def test_the_table_has_a_row_for_each_turn_with_its_state() -> None:
     record = honest(2)
     record.turn("recall", 0, "no", finish_reason="length")

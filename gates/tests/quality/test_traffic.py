@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from gates import profile
-from gates.harness.history import Event
+from gates.harness.history import ITEM, Event
 from gates.harness.verdict import Measure
-from gates.profile import Settings
+from gates.profile import Settings, Value
 from gates.quality import traffic
+from gates.quality.items import as_json
+from gates.tests.quality.records import record
 
 SETTINGS = profile.load("ci").table("quality")
 ASKED = {
@@ -54,6 +56,30 @@ def test_what_is_missing_for_a_claim_about_lengths_is_named(lengths: list[int], 
     settings = Settings("quality", {**SETTINGS.values, **arms})
 
     assert measures(settings=settings)["quality.length_ratio"].note.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "value"),
+    [
+        pytest.param({"fast": 20, "thinking": 24}, 1.2, id="both_arms_counted"),
+        pytest.param({"fast": 20, "thinking": None}, None, id="a_silent_arm"),
+        pytest.param({"fast": 80, "thinking": None}, 4.0, id="a_silent_arm_beside_one_that_fails"),
+    ],
+)
+def test_no_part_without_counts_hides_behind_another(
+    tokens: dict[str, int | None], value: float | None
+) -> None:
+    one: dict[str, Value] = {"sets": ["gsm8k"], "fast_items": [1], "thinking_items": [1]}
+    one |= {f"{arm}_{key}": [0.1] for arm in tokens for key in ("min_scores", "margins")}
+    one |= {f"{arm}_mean_tokens": [20] for arm in tokens}
+    records = [as_json(record(0, arm=arm, completion_tokens=count)) for arm, count in tokens.items()]
+    events = [Event(-1, 0.0, "info", -1, ITEM, fields) for fields in records]
+
+    judged = traffic.judge(events, Settings("quality", {**SETTINGS.values, **one}))
+    found = next(measure for measure in judged.measures if measure.id == "quality.length_ratio")
+
+    assert value == found.value
+    assert (None in tokens.values()) == ("gsm8k thinking: no reply has counts" in found.note)
 
 
 def test_every_claim_that_nobody_can_tell_says_why() -> None:
