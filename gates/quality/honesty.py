@@ -15,7 +15,7 @@ from gates.harness import counts
 from gates.harness.history import Operation
 
 COUNTED: Final = ("item", "alone", "again", "seeded", "whole", "variant", "burst")  # kinds of whole replies
-FIRST_CHARACTERS: Final = 3  # of a reply: about a first token, whatever ids a server tells
+FIRST_CHARACTERS: Final = 3  # of a reply: about a first token, where a server tells no ids
 SLACK_TOKENS: Final = 4  # end marks, and a line break between two replies
 SLACK_RATIO: Final = 0.1  # a generated text may be written with other tokens than it was sampled with
 
@@ -84,18 +84,23 @@ def _grown(one: Probes) -> str:
 
 def first_tokens(probes: Sequence[Probes]) -> Tried:
     """First tokens that differ between a stream and a whole reply."""
-    both = [one for one in probes if {"alone", "whole"} <= one.keys()]
+    both = [(one["alone"], one["whole"]) for one in probes if {"alone", "whole"} <= one.keys()]
     doubts = [
-        Doubt(place(one["alone"]), f"streamed it begins {told!r}, else {whole!r}")
-        for one in both
-        for told, whole in [(_first(one["alone"]), _first(one["whole"]))]
-        if told != whole
+        Doubt(place(streamed), f"streamed it begins with {told}, else with {otherwise}")
+        for streamed, whole in both
+        for told, otherwise in [_beginnings(streamed, whole)]
+        if told != otherwise
     ]
     return Tried(len(both), tuple(doubts))
 
 
-def _first(operation: Operation) -> str:
-    return str(operation.get("reasoning") or operation.get("text"))[:FIRST_CHARACTERS]
+def _beginnings(*replies: Operation) -> list[str]:
+    """How each begins: with which token and character, where all tell ids, else with which characters."""
+    said = [str(one.get("reasoning") or one.get("text")) for one in replies]
+    ids = [one.get("token_ids") for one in replies]
+    if all(ids):  # the character too: ids prove nothing of the text beside them
+        return [f"token {own[0]}, {text[:1]!r}" for own, text in zip(ids, said, strict=True)]
+    return [repr(text[:FIRST_CHARACTERS]) for text in said]
 
 
 def canned(probes: Sequence[Probes]) -> Tried:

@@ -80,6 +80,29 @@ def test_a_server_without_counts_is_not_measured_and_one_with_some_is_doubted() 
     assert 0.5 == honesty.counted([operation("item", **none), operation("item")], []).ratio
 
 
+@pytest.mark.parametrize(
+    ("streamed", "whole", "doubts"),
+    [
+        pytest.param({"token_ids": [5, 6]}, {"token_ids": [5, 7]}, 0, id="the_same_token"),
+        pytest.param({"token_ids": [5, 6]}, {"token_ids": [8, 6]}, 1, id="another_token_of_the_same_text"),
+        pytest.param(
+            {"token_ids": [5], "text": "1 2"}, {"token_ids": [5], "text": "1/2"}, 0, id="a_short_one"
+        ),
+        pytest.param(
+            {"token_ids": [5]}, {"token_ids": [5], "text": "Well."}, 1, id="ids_beside_another_text"
+        ),
+        pytest.param({"token_ids": [5]}, {"text": "It was 12."}, 0, id="one_side_tells_no_ids"),
+        pytest.param({}, {"text": "I am 12."}, 1, id="nobody_tells_ids"),
+    ],
+)
+def test_a_first_token_is_known_by_its_id_where_both_replies_tell_it(
+    streamed: dict[str, Any], whole: dict[str, Any], doubts: int
+) -> None:
+    probes = honesty.probed([operation("alone", **streamed), operation("whole", **whole)])
+
+    assert doubts == len(honesty.first_tokens(probes).doubts)
+
+
 def crossed(first: str, second: str, *, apart_s: float = 0.5, alone: str = "ab") -> honesty.Tried:
     """Two items that said so alone, and so in a burst in which the second was sent so much later."""
     said = [operation("alone", text=alone[0]), operation("alone", item="gsm8k/2", text=alone[1])]
