@@ -32,6 +32,8 @@ MALFORMED: Final = (
     "empty_body",
 )
 SHORT_CHARACTERS: Final = (300, 2400)  # of a short client's text
+# Of one that another tenant asks once more: three pages of 128 tokens, or it has next to nothing to leak.
+TWIN_CHARACTERS: Final = (2000, 2400)
 # More than a page of 128 tokens, so that texts which begin alike meet in the cache.
 PREAMBLE_CHARACTERS: Final = 1200
 GROWTH_TOKENS: Final = 48  # a question and its answer in a deep conversation, in any template
@@ -140,13 +142,13 @@ def make_session(name: str, *, tenant: int, tenants: int, twin: bool, preamble: 
     draw = random_for(name)
     first, second = draw.sample(text.KEYS, 2)
     codes = (text.draw_code(draw), text.draw_code(draw))
-    low, high = SHORT_CHARACTERS
+    other = f"tenant-{(tenant + 1) % tenants}" if twin and tenants > 1 else None
+    low, high = TWIN_CHARACTERS if other else SHORT_CHARACTERS
     own = prose(f"{name}/hay", low + int(draw.random() ** 2 * (high - low)))  # most of them are short
     needles = [
         (round(draw.random(), 4), text.statement(key, code))
         for key, code in zip((first, second), codes, strict=True)
     ]
-    other = f"tenant-{(tenant + 1) % tenants}" if twin and tenants > 1 else None
     document = f"{preamble} {text.document(own, needles)}".strip()
     message = text.user_message(document, text.question(first))
     return Session(name, message, (first, second), codes, f"tenant-{tenant}", other)

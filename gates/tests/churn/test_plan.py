@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from engine.gguf.file import GGUFFile
+from engine.tokenizer import Tokenizer
 from gates import profile
 from gates.churn.plan import LEAVES, MALFORMED, ChurnPlan, plan
 from gates.errors import UsageError
+from gates.harness.turns import PAGE_TOKENS
 from gates.needle import text
 from gates.needle.deep import DeepTalk, make_text
 from gates.needle.hay import open_hay
 from gates.needle.sizing import Ruler, pieces
+from gates.target import EMBEDDED
 from gates.tests.churn.driving import settings
 
 
@@ -82,6 +86,15 @@ def test_a_twin_asks_the_same_as_another_tenant() -> None:
     assert not [
         s for s in (plan(settings({"tenants": 1}), seed=7).session(0, n) for n in range(8)) if s.twin_salt
     ]
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_twin_has_three_pages_that_could_leak(seed: int) -> None:
+    tokenizer = Tokenizer.from_gguf(GGUFFile.open(EMBEDDED))
+    churn = planned("ci", seed=seed)
+    twins = [churn.session(client, number) for client in range(12) for number in (3, 11, 19)]
+
+    assert 3 * PAGE_TOKENS <= min(len(tokenizer.encode(twin.message)) for twin in twins)
 
 
 @pytest.mark.parametrize(
