@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,15 +113,19 @@ class House:
 
     def finish(self, *asked: Asked) -> None:
         """Go on until these are answered; RuntimeError when one fails or none of them moves any more."""
-        until = time.monotonic() + PATIENCE_S
-        while any(one.end is None for one in asked):
-            if self.turn():
-                time.sleep(0.001)  # a file is read or written beside us
-            if time.monotonic() > until:
-                raise RuntimeError(f"{asked[0].request.id} had no end after {PATIENCE_S:g} s")
+        self.go_on(lambda: all(one.end is not None for one in asked), f"{asked[0].request.id} had no end")
         for one in asked:
             if one.end is not None and one.end.reason in (FinishReason.FAILED, FinishReason.REFUSED):
                 raise RuntimeError(f"{one.request.id} {one.end.reason.value}: {one.end.message}")
+
+    def go_on(self, done: Callable[[], bool], otherwise: str) -> None:
+        """Step until it is done; RuntimeError, which says what is so `otherwise`, after a long while."""
+        until = time.monotonic() + PATIENCE_S
+        while not done():
+            if self.turn():
+                time.sleep(0.001)  # a file is read or written beside us
+            if time.monotonic() > until:
+                raise RuntimeError(f"{otherwise} after {PATIENCE_S:g} s")
 
     def count(self, name: str) -> int:
         """A counter of the engine."""

@@ -69,8 +69,7 @@ def fork_running(bench: Workbench, case: Mapping[str, Any]) -> Compared:
     house = House(bench.runner(), anchor_every=64, prefill_chunk_live=40)
     prompt = bench.tokens(300)
     owner = house.submit(prompt, 40)
-    while len(owner.tokens) < 2:
-        house.turn()
+    house.go_on(lambda: owner.end is not None or len(owner.tokens) > 1, "the owner had no second token")
     branches = [
         house.submit([*prompt[:at], *bench.tokens(20, stream)], ANSWER)
         for at, stream in ((200, 92), (70, 93))

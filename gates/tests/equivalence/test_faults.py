@@ -83,6 +83,15 @@ def test_a_seeded_fault_breaks_its_claim(fault: str, model: Path, tmp_path: Path
     assert all(event.get("equal") is not True for event in events if event.kind == "ok")
 
 
+def test_a_pair_whose_first_request_fails_ends_its_case_alone(model: Path, tmp_path: Path) -> None:
+    grows = "cache.grow(cache.length + len(tokens))"
+    fails = Mutant("fails", (Change("engine.model.graph:Graph", "_step", grows, "cache.grow(1 // 0)"),))
+    with fails.alive():
+        events = recorded(model, cases_of({"fork_running": []}), tmp_path)
+
+    assert ["fail"] == [event.kind for event in events if event.op >= 0 and event.kind != "invoke"]
+
+
 # What a pair is about does not happen: its runs agree, and that must show nothing.
 IDLE: dict[str, tuple[Mutant, Wanted]] = {
     "nothing stored is ever found": (
