@@ -20,6 +20,7 @@ from engine.config import let_threads_sleep
 from gates.equivalence.plan import Case
 from gates.equivalence.seen import Compared, Inapplicable, first_difference, values
 from gates.equivalence.table import Sizes
+from gates.harness.probe import cpus
 
 Told = Mapping[str, Any]
 PairRun = Callable[[Any, Mapping[str, Any]], Compared | Inapplicable]
@@ -38,7 +39,7 @@ class Bench:
 
     def __init__(self, model: Path, sizes: Sizes, folder: Path, *, threads: int | None = None) -> None:
         """`threads` is for large steps; None takes all processors."""
-        from gates.equivalence.workbench import Workbench, cpus
+        from gates.equivalence.workbench import Workbench
 
         self._workbench = Workbench(model, sizes, folder, threads=threads or cpus())
         self._pairs = pair_runs()

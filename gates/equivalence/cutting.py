@@ -11,7 +11,8 @@ import torch
 from engine.cache.sequence import SequenceCache
 from engine.runner import Runner, Threads
 from gates.equivalence.seen import Compared, Seen, named
-from gates.equivalence.workbench import POOL_BYTES, Workbench, cpus, in_chunks, state
+from gates.equivalence.workbench import POOL_BYTES, Workbench, in_chunks, state
+from gates.harness.probe import cpus
 
 BEHIND = 70  # tokens behind a first chunk: more than a window
 STEPS = 3  # decode steps of a batch

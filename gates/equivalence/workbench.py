@@ -5,7 +5,6 @@ Imports the engine: only the process of `bench` may import this.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,11 +66,6 @@ class Workbench:
         path = self.folder / str(self._folders)
         path.mkdir()
         return path
-
-
-def cpus() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_chunks(runner: Runner, cache: SequenceCache, tokens: Sequence[int], sizes: Sequence[int]) -> Seen:

@@ -74,6 +74,11 @@ def listener(host: str, port: int) -> int | None:
     return next((pid for pid in sorted(filter(None, pids)) if pid != os.getpid()), None)
 
 
+def cpus() -> int:
+    """Processors that this process may use, which can be fewer than the host has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def host() -> Mapping[str, Any]:
     """The host's record for `run.json`: nothing that names a person, an address or a path."""
     return {
@@ -82,7 +87,7 @@ def host() -> Mapping[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": cpus(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "load_1min": round(os.getloadavg()[0], 2),
     }

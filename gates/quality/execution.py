@@ -5,12 +5,12 @@ Knows the sandbox and grades; no set.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from gates.errors import InfrastructureError
+from gates.harness.probe import cpus
 from gates.quality.grading import Grade
 from gates.quality.sandbox import Limits, Program, Result, Sandbox
 
@@ -41,9 +41,9 @@ def prove(sandbox: Sandbox) -> None:
 def run_all(
     programs: Mapping[str, Program], sandbox: Sandbox, *, workers: int | None = None
 ) -> dict[str, Grade]:
-    """Run every program, on all cores; what ran out of time is run once more, alone, before it counts."""
+    """Run every program, on all cores that are ours; what ran out of time runs once more, alone."""
     prove(sandbox)
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(workers or cpus()) as pool:
         results = dict(zip(programs, pool.map(sandbox.run, programs.values()), strict=True))
     for name, result in results.items():
         if result.state == "timeout":

@@ -43,6 +43,15 @@ def test_nobody_can_tell_for_a_process_that_is_gone(monkeypatch: pytest.MonkeyPa
     assert probe.busy_elsewhere_s(8, own_s=0.0) is None
 
 
+def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert (2, 2) == (probe.cpus(), probe.host()["cpus"])
+
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert 64 == probe.cpus()
+
+
 def test_a_living_process_holds_memory() -> None:
     held = probe.memory(os.getpid())
 
