@@ -64,6 +64,7 @@ class EngineStats:
     queued: int
     records: int
     memory: MemoryStats
+    device_bytes: int  # that the allocator of the device holds; 0 on a CPU
     shelf: ShelfStats | None  # None when nothing is stored on disk
     counters: dict[str, int]
 
@@ -173,6 +174,7 @@ class Engine:
             queued=max(0, total - running),
             records=len(self._kept),
             memory=self._memory,
+            device_bytes=self._runner.device_bytes,
             shelf=None if self._shelving is None else self._shelving.shelf.stats(),
             counters=self.metrics.snapshot(),
         )

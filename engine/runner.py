@@ -113,6 +113,11 @@ class Runner:
         """The pages that all sequences share."""
         return self._pool.ledger
 
+    @property
+    def device_bytes(self) -> int:
+        """Bytes that torch's allocator holds of the device's memory, in use or not; 0 on a CPU."""
+        return torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
+
     def new_cache(self, table: PageTable | None = None) -> SequenceCache:
         """An empty sequence, over the pages of a table or over pages of its own."""
         return SequenceCache(self._shapes, self._pool, table)

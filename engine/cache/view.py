@@ -70,6 +70,11 @@ class ModelRunner(Protocol):
     def new_cache(self, table: PageTable) -> CacheView:
         """An empty state over the pages of a table, which grows beside it."""
         ...
+    @property
+    def device_bytes(self) -> int:
+        """Bytes that the allocator of the device holds, in use or not; 0 on a CPU.  Any thread may ask."""
+        ...
+
 
     def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> LogitRows:
         """Advance each state by its tokens; float32 logits of each slice's last token, [B, V]."""

@@ -31,6 +31,7 @@ def gauges(service: Service, traffic: Traffic, *, uptime_s: float) -> list[tuple
             (Series("ds4_kv_bytes", "Cache memory by use.", "kind", kind), value)
             for kind, value in stats.memory.by_kind().items()
         ),
+        (Series("ds4_device_bytes", "Held by the allocator of the device; 0 on a CPU."), stats.device_bytes),
         (Series("ds4_disk_files", "Kept sequences on disk."), shelf.files),
         (Series("ds4_disk_bytes", "Bytes of kept sequences.", "kind", "stored"), shelf.nbytes),
         (Series("ds4_disk_bytes", "Bytes of kept sequences.", "kind", "waiting"), shelf.waiting),

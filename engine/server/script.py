@@ -141,6 +141,7 @@ class ScriptRunner:
         self._tokenizer = tokenizer
         self._markers = Markers.of(tokenizer)
         self.ledger = Ledger(pages=2**14, page_tokens=PAGE_TOKENS, page_bytes=PAGE_TOKENS)
+        self.device_bytes = 0
 
     def new_cache(self, table: PageTable) -> ScriptCache:
         """Nothing seen yet."""

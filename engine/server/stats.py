@@ -75,7 +75,10 @@ class StatsEndpoint:
                 "pinned": stats.memory.pinned_records,
                 "each": [_bank(bank) for bank in engine.banks()],
             },
-            "memory": {f"{kind}_bytes": value for kind, value in stats.memory.by_kind().items()},
+            "memory": {
+                **{f"{kind}_bytes": value for kind, value in stats.memory.by_kind().items()},
+                "device_bytes": stats.device_bytes,
+            },
             "cache": {
                 **{key: n for key, n in count.items() if key.startswith("admits_") and n},
                 "hit_ratio": round(cached / max(1, cached + computed), 4),

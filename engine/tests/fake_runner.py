@@ -93,6 +93,7 @@ class FakeRunner:
     before_step: Callable[[list[list[int]]], object] | None = None
     steps: list[list[int]] = field(default_factory=list)
     ledger: Ledger = field(default_factory=ledger)
+    device_bytes: int = 0
     _pages: TokenPages = field(init=False)
 
     def __post_init__(self) -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from engine.tests.server.live import live_server
+from gates.churn import watch
+from gates.harness import scrape
+from gates.harness.client import Client
+from gates.harness.history import History
+from gates.harness.rig import Rig
 from gates.harness.scrape import Scrape
+from gates.tests.driving import Silent
 
 TEXT = """# HELP ds4_kv_bytes Cache memory by use.
 # TYPE ds4_kv_bytes gauge
@@ -35,3 +44,18 @@ quoted{name="a \\"b\\" c"} 7
 )
 def test_values_by_name_and_labels(expected: float | None, name: str, labels: dict[str, str]) -> None:
     assert expected == Scrape(TEXT).value(name, **labels)
+
+
+def test_our_own_server_shows_every_series_that_a_gate_reads(tmp_path: Path) -> None:
+    names = {value for value in vars(scrape).values() if isinstance(value, str) and value.startswith("ds4_")}
+    with (
+        live_server() as live,
+        Client(live.base_url) as client,
+        History(tmp_path / "history.jsonl") as record,
+    ):
+        rig = Rig(client, record, Silent(), lambda: True, data=None, context_tokens=4000)
+        shown, seen = scrape.read(client), watch.sample(rig)
+
+    assert scrape.DEVICE_BYTES in names
+    assert set() == {name for name in names if shown.value(name) is None}
+    assert {"anon_bytes", "swap_bytes"} == {what for what, value in seen.items() if value is None}

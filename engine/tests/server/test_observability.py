@@ -80,6 +80,15 @@ def test_requests_add_up_at_every_quiet_moment() -> None:
     assert 0 == found["ds4_requests_inflight"] == found["ds4_inflight_body_bytes"]
 
 
+def test_device_memory_is_what_the_runner_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with live_server() as live:
+        monkeypatch.setattr(live.service.engine._runner, "device_bytes", 7)
+        page = get(live, "/v1/stats", accept="application/json").json()
+        found = numbers(live)
+
+    assert (7, 7) == (found["ds4_device_bytes"], page["memory"]["device_bytes"])
+
+
 def test_the_dashboard_asks_only_for_numbers_that_exist(live: Live) -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     text = get(live, "/metrics").text

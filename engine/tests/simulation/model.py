@@ -106,6 +106,7 @@ class Runner:
     now: float = 0.0
     calls: int = 0
     last: list[int] = field(default_factory=list)  # tokens of each slice of the last call
+    device_bytes: int = 0
     pages: TokenPages = field(init=False)
 
     def __post_init__(self) -> None:
