@@ -50,7 +50,7 @@ from engine.scheduler.memory import MemoryStats
 from engine.scheduler.scheduler import Scheduler, SchedulerLimits
 from engine.shelving import Reading, Shelving
 from engine.states import Origin, State
-from engine.tickets import Ticket
+from engine.tickets import RULE_SECONDS, Ticket
 
 log = logging.getLogger("engine.loop")
 T = TypeVar("T")
@@ -287,8 +287,9 @@ class Engine:
         self.metrics.add("steps")
         self.metrics.add("decode_steps", min(1, decoding))
         self.metrics.add("decode_rows", decoding)
+        rules_end = self._clock() + RULE_SECONDS
         for row, piece in enumerate(slices):
-            self._commit(piece, logits[row], rows=len(slices))
+            self._commit(piece, logits[row], rows=len(slices), rules_end=rules_end)
 
     def _attempt(self, work: Callable[[], T], sequences: tuple[str, ...]) -> T | None:
         """Do work for some sequences.  The only catch-all: a failure ends only the request that caused it.
@@ -379,14 +380,14 @@ class Engine:
         self.metrics.add("tokens_prefilled_cached", ticket.cached)
         self._tell(ticket, Started(ticket.cached, ticket.kind))
 
-    def _commit(self, piece: Slice, logits: Logits, *, rows: int) -> None:
+    def _commit(self, piece: Slice, logits: Logits, *, rows: int, rules_end: float) -> None:
         ticket = self._tickets[piece.sequence]
         if piece.start < len(ticket.request.prompt):
             self.metrics.add("tokens_prefilled_computed", piece.stop - piece.start)
         else:
             ticket.steps += 1
             ticket.rows += rows
-        drawn = self._attempt(lambda: self._take_step(piece, ticket, logits), (piece.sequence,))
+        drawn = self._attempt(lambda: self._take_step(piece, ticket, logits, rules_end), (piece.sequence,))
         if drawn is None:
             return
         self._moved = self._clock()
@@ -404,14 +405,15 @@ class Engine:
         elif committed.tokens:
             ticket.consult(committed.tokens, self._aside)
 
-    def _take_step(self, piece: Slice, ticket: Ticket, logits: Logits) -> Drawn:
+    def _take_step(self, piece: Slice, ticket: Ticket, logits: Logits, rules_end: float) -> Drawn:
         """Keep the state where it is to be kept, and draw what follows, if anything does."""
         if piece.anchors:
             self._states[piece.sequence].freeze()
-        return self._draw(piece, ticket, logits) if piece.samples else Drawn(())
+        return self._draw(piece, ticket, logits, rules_end) if piece.samples else Drawn(())
 
-    def _draw(self, piece: Slice, ticket: Ticket, logits: Logits) -> Drawn:
-        drawn = draw(logits, ticket.request, ticket.allowance(), position=piece.stop)
+    def _draw(self, piece: Slice, ticket: Ticket, logits: Logits, rules_end: float) -> Drawn:
+        allowance = ticket.allowance(rules_end - self._clock())
+        drawn = draw(logits, ticket.request, allowance, position=piece.stop)
         ticket.replaced += drawn.replaced
         if ticket.first is None:
             ticket.first = self._clock()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engine.core import Allowance, CacheKind, EventSink, Request, Timings
 from engine.errors import RuleError
 
-RULE_SECONDS = 1.0  # what a rule may take beyond the step it runs beside; everybody waits for it
+RULE_SECONDS = 1.0  # what all rules of a step together may take beyond it; everybody waits for them
 MAX_REPLACED = 24  # reluctant ids replaced in one answer; a model that insists may end it
 
 
@@ -39,13 +39,15 @@ class Ticket:
         if self.request.rule is not None:
             self._next = aside.submit(self.request.rule.next, taken)
 
-    def allowance(self) -> Allowance:
-        """What the rule said; raises what it raised, and RuleError when it is not ready in time."""
+    def allowance(self, patience_s: float) -> Allowance:
+        """What the rule said; raises what it raised, and RuleError when that takes it too many seconds."""
         if self._next is None:
             return Allowance()
         try:
-            found = self._next.result(timeout=RULE_SECONDS)
+            found = self._next.result(timeout=max(0.0, patience_s))
         except TimeoutError:
+            if self._next.cancel():
+                raise RuleError("the grammars of other answers left this one no time; ask again") from None
             raise RuleError("the grammar of this answer is too slow to follow; simplify it") from None
         return found if self.replaced < MAX_REPLACED else Allowance(found.forced, found.allowed, found.greedy)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ from engine.core import (
     SamplingParams,
 )
 from engine.errors import RuleError
+from engine.loop import Engine
 from engine.tests.engines import (
+    LIMITS,
     VOCAB,
     complete,
     prompt,
@@ -26,6 +30,7 @@ from engine.tests.engines import (
     submit,
 )
 from engine.tests.fake_runner import FakeRunner
+from engine.tickets import RULE_SECONDS
 
 
 @dataclass(slots=True)
@@ -89,6 +94,51 @@ def test_a_rule_that_breaks_ends_only_its_request_and_says_why() -> None:
 
     assert (FinishReason.FAILED, "the grammar grew too large after 0 ids") == (bad.reason, bad.message)
     assert runner.continuation(prompt(20), 20) == good.tokens
+
+
+class Busy(Executor):
+    """Works on the first rule for ever; whoever waits for a rule only moves this clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked: list[Endless] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ARG002
+        self.asked.append(Endless(self))
+        if len(self.asked) == 1:
+            self.asked[0].set_running_or_notify_cancel()
+        return self.asked[-1]
+
+
+class Endless(Future[Any]):
+    def __init__(self, busy: Busy) -> None:
+        super().__init__()
+        self._busy = busy
+
+    def result(self, timeout: float | None = None) -> Any:
+        assert timeout is not None
+        self._busy.now += timeout
+        raise TimeoutError
+
+
+def test_slow_rules_of_one_step_keep_everybody_waiting_only_once() -> None:
+    busy = Busy()
+    runner = FakeRunner(VOCAB)
+    engine = Engine(runner, LIMITS, clock=lambda: busy.now, aside=busy, threaded=False)
+    rule = Script([Allowance()])
+    slow = [submit(engine, request(f"s{n}", prompt(3, n), 4, rule=rule)) for n in range(2)]
+    free = submit(engine, request("f", prompt(3, 5), 4))
+    while not engine.turn():
+        pass
+    ends = [answer.wait() for answer in (*slow, free)]
+    engine.close()
+
+    assert [3] == sorted({len(step) for step in runner.steps})[-1:], "they share a step"
+    assert RULE_SECONDS == busy.now
+    assert [FinishReason.FAILED, FinishReason.FAILED, FinishReason.LENGTH] == [end.reason for end in ends]
+    assert "too slow to follow" in str(ends[0].message)
+    assert "left this one no time; ask again" in str(ends[1].message)
+    assert [False, True] == [asked.cancelled() for asked in busy.asked]
 
 
 def test_probabilities_are_those_of_the_model() -> None:

@@ -69,10 +69,10 @@ class _Watched(Engine):
         self.asked: dict[str, Asked] = {}
         super().__init__(runner, limits, threaded=False, shelf=shelf)
 
-    def _commit(self, piece: Slice, logits: Logits, *, rows: int) -> None:
+    def _commit(self, piece: Slice, logits: Logits, *, rows: int, rules_end: float) -> None:
         if piece.samples:
             self.asked[piece.sequence].rows.append(logits.copy())
-        super()._commit(piece, logits, rows=rows)
+        super()._commit(piece, logits, rows=rows, rules_end=rules_end)
 
     def _finish(self, ended: Ended) -> None:
         live = self._states.get(ended.request.id)
