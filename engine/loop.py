@@ -268,13 +268,9 @@ class Engine:
 
     def _execute(self, plan: Plan) -> None:
         self._spill(plan.evictions)
-        for admission in plan.admissions:
-            request_id = admission.request.id
-            state = self._attempt(functools.partial(self._begin, admission), (request_id,))
-            if state is not None:
-                self._admit(admission, state)
+        late = {admission.request.id for admission in plan.admissions if not self._enter(admission)}
         self._forget(plan.evictions)
-        slices = tuple(piece for piece in plan.slices if piece.sequence in self._states)
+        slices = tuple(piece for piece in plan.slices if piece.sequence not in late)
         if not slices:
             return
         work = [(self._states[piece.sequence].cache, self._scheduler.tokens(piece)) for piece in slices]
@@ -312,21 +308,40 @@ class Engine:
                 self._states[sequence] = fresh
         return None
 
+    def _enter(self, admission: Admission) -> bool:
+        """Make the state of a request that starts; False when it is not as planned."""
+        planned = self._has_source(admission)
+        if not planned:
+            self._scheduler.restart(admission.request.id)
+            admission = Admission(admission.request, CacheKind.COLD)
+        state = self._attempt(functools.partial(self._begin, admission), (admission.request.id,))
+        if state is not None:
+            self._admit(admission, state)
+        return planned and state is not None
+
+    def _has_source(self, admission: Admission) -> bool:
+        """Whether the state to start from is there: a running request may have failed in this very turn."""
+        if not isinstance(admission.source, str):
+            return True
+        source = self._states.get(admission.source)
+        return source is not None and admission.cached in source.anchors
+
     def _begin(self, admission: Admission) -> State:
-        state = self._fresh(admission.request.id)
         if admission.source is None:
-            return state
+            return self._fresh(admission.request.id)
         if isinstance(admission.source, str):
             source = self._states[admission.source]
-        elif admission.kind is CacheKind.WARM:
-            source = state = self._kept.pop(admission.source)
+        elif admission.kind is CacheKind.WARM:  # it goes on in the kept state itself
+            source = self._kept.pop(admission.source)
         else:
             source = self._kept[admission.source]
+        state = source
+        if admission.kind is CacheKind.FORK:
+            state = self._fresh(admission.request.id)
+            state.cache.resume(source.anchors[admission.cached], admission.copied)
         source.used_at = self._clock()
         state.starts = source.starts = source.starts + 1
         state.origin = source.origin.then(admission.request.prompt)
-        if admission.kind is CacheKind.FORK:
-            state.cache.resume(source.anchors[admission.cached], admission.copied)
         state.anchors = {at: source.anchors[at] for at in admission.anchors}
         return state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from engine.tests.engines import (
     slow_runner,
     submit,
 )
+from engine.tests.fake_pages import ledger
 from engine.tests.fake_runner import FakeCache, FakeRunner, FakeSnapshot
 
 
@@ -219,6 +220,55 @@ def test_a_request_that_cannot_start_over_fails_alone() -> None:
     assert [FinishReason.LENGTH, FinishReason.FAILED] == [answer.wait().reason for answer in answers]
     assert runner.continuation(prompt(3, 0), 4) == answers[0].tokens
     engine.close()
+
+
+class Once(FakeRunner):
+    """No memory for the next new state, once, when a test says so."""
+
+    lacking: bool = False
+
+    def new_cache(self, table: PageTable) -> FakeCache:
+        lacking, self.lacking = self.lacking, False
+        if lacking:
+            raise MemoryError("no memory for a state")
+        return super().new_cache(table)
+
+
+def test_a_request_whose_source_failed_in_the_same_turn_starts_from_nothing() -> None:
+    """The kept sequence must yield to the first request, so that the second one can only start from that."""
+    runner = Once(VOCAB, ledger=ledger(pages=24))
+    limits = replace(LIMITS, anchor_every=20)
+    engine = Engine(runner, limits, threaded=False)
+    kept = submit(engine, request("kept", prompt(100), 1))
+    while not engine.turn():
+        pass
+    kept.wait()
+    answers = [submit(engine, request(name, prompt(25), 1)) for name in "ab"]
+    runner.lacking = True
+    engine._read_inbox(wait=False)
+    plan = engine._scheduler.plan()
+    engine._execute(plan)
+    while not engine.turn():
+        engine._scheduler.check()
+    ends = [answer.wait().reason for answer in answers]
+    engine.close()
+
+    assert "a" == plan.admissions[1].source, "the second was to start from the first"
+    assert [FinishReason.FAILED, FinishReason.LENGTH] == ends
+    assert answers[1].started == Started(0, CacheKind.COLD)
+    assert runner.continuation(prompt(25), 1) == answers[1].tokens
+
+
+def test_a_request_that_goes_on_where_another_ended_needs_no_new_state() -> None:
+    runner = Once(VOCAB)
+    with running(runner) as engine:
+        first = complete(engine, request("a", prompt(30)))
+        runner.lacking = True
+        longer = (*prompt(30), *first.tokens, 3)
+        second = complete(engine, request("b", longer))
+
+    assert second.started == Started(34, CacheKind.WARM)
+    assert runner.continuation(longer, 5) == second.tokens
 
 
 def test_a_request_that_comes_while_the_engine_closes_is_ended() -> None:

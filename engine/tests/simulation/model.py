@@ -99,14 +99,19 @@ class State:
 
 @dataclass(slots=True)
 class Runner:
-    """Advances states; the calls numbered in `faults` fail half-way, as does every call with poison in it."""
+    """Advances states; the calls numbered in `faults` fail half-way, as does every call with poison in it.
+
+    For the new states numbered in `faults` there is no memory.
+    """
 
     faults: frozenset[int]
     ledger: Ledger
+    device_bytes: int = 0
     now: float = 0.0
     calls: int = 0
+    made: int = 0  # new states that were asked for, and how many of them there was no memory for
+    unmade: int = 0
     last: list[int] = field(default_factory=list)  # tokens of each slice of the last call
-    device_bytes: int = 0
     pages: TokenPages = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +123,10 @@ class Runner:
 
     def new_cache(self, table: PageTable) -> State:
         """Nothing seen yet."""
+        self.made += 1
+        if self.made in self.faults:
+            self.unmade += 1
+            raise MemoryError("no memory for this state")
         return State(self.pages, table)
 
     def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> Logits:

@@ -54,6 +54,7 @@ MUTANTS = tuple(
         ("old state after a fault", Sequence, "restart", "self.computed = 0", "pass"),
         ("alone for nothing", Sequence, "restart", "self.alone = True", "self.alone = False"),
         ("answers cross", Engine, "_execute", "logits[row]", "logits[row - 1]"),
+        ("one without a state is served", Engine, "_enter", "planned and state is not None", "planned"),
         ("a state is lent twice", Engine, "_begin", "self._kept.pop(", "self._kept.get("),
         (
             "a fork starts too late",

@@ -53,7 +53,7 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One whole run; `faults` are numbers of runner calls that fail, `closes_at` a turn.
+    """One whole run; `faults` are numbers of steps and of new states that fail, `closes_at` a turn.
 
     `pages` of the cache: with few of them records must yield and requests are refused.
     `budgets`: from a turn on only so many of them may be used.
