@@ -184,13 +184,19 @@ class Shelf:
     # --- the worker's side: it alone touches files ---
 
     def _write(self, prefix: Prefix, arrays: Arrays, replaced: list[Entry]) -> Path | None:
+        """None whatever goes wrong: the engine's thread asks what came of it, and must not break on that."""
         try:
-            parts = layout(self._fingerprint, prefix, arrays)
-            path = self._directory / f"{START}{hashlib.sha256(parts[0]).hexdigest()[:40]}{SUFFIX}"
-            _complete(path, parts)
+            return self._store(prefix, arrays, replaced)
         except (OSError, MemoryError) as error:
             log.warning("event=prefix_not_stored tokens=%d reason=%s", len(prefix.tokens), _reason(error))
-            return None
+        except Exception:
+            log.exception("event=prefix_not_stored tokens=%d", len(prefix.tokens))
+        return None
+
+    def _store(self, prefix: Prefix, arrays: Arrays, replaced: list[Entry]) -> Path:
+        parts = layout(self._fingerprint, prefix, arrays)
+        path = self._directory / f"{START}{hashlib.sha256(parts[0]).hexdigest()[:40]}{SUFFIX}"
+        _complete(path, parts)
         for old in (entry.written.result() for entry in replaced):
             if old is not None and old != path:
                 self._remove(old)

@@ -183,6 +183,26 @@ def test_a_full_disk_is_a_log_line(
     assert one.find("one", prompt()) is None
 
 
+def test_an_error_that_nobody_foresaw_is_a_log_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no such layout")
+
+    one = shelf(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.cache.shelf.layout", broken)
+        written = one.put("one", ids(LONG), (), arrays())
+        one.settle()
+
+    assert written.result() is None
+    assert one.find("one", prompt()) is None
+    assert "no such layout" in caplog.text
+    one.put("one", ids(2 * LONG), (), arrays())
+    one.close()
+    assert 1 == one.stats().files == len(list(tmp_path.glob("*.kv")))
+
+
 def test_a_file_in_use_outlives_the_older_ones_and_those_that_rest(tmp_path: Path) -> None:
     size = stored(tmp_path / "size").stat().st_size
     one = shelf(tmp_path / "kept", budget=2 * size + 10)
