@@ -107,7 +107,8 @@ class AnswerEndpoint:
         self._count(metrics, ask)
         if ask.stream:
             keepalive_s = self.intake.settings.keepalive_s
-            return EventStream(answer.frames(writer), silent=writer.silent, keepalive_s=keepalive_s)
+            frames, ended = answer.frames(writer), generation.cancel
+            return EventStream(frames, silent=writer.silent, keepalive_s=keepalive_s, ended=ended)
         return json_response(await answer.whole(writer, http))
 
     def _understand(
@@ -157,7 +158,7 @@ class Answer:
         return writer.whole(summaries)
 
     async def frames(self, writer: Writer) -> AsyncGenerator[bytes, None]:
-        """All events of a stream; closing it early cancels the generation."""
+        """All events of a stream; whoever reads them cancels the generation in the end."""
         over = False
         try:
             for frame in writer.accepted():
@@ -178,7 +179,6 @@ class Answer:
         finally:
             if not over:
                 self._left()
-            self.generation.cancel()
 
     def _ended(self) -> None:
         summaries = self.generation.summaries

@@ -53,21 +53,34 @@ async def until_gone(work: Awaitable[T], receive: Receive) -> T:
 class EventStream:
     """An ASGI response that sends frames as they come and `silent` after every silence.
 
-    Closing the generator is how the work learns that the client is gone.
+    `ended` is called in the end, whatever it was: a generator that never began notices nothing of it.
     """
 
     def __init__(
-        self, frames: AsyncGenerator[bytes, None], *, silent: Callable[[], bytes], keepalive_s: float
+        self,
+        frames: AsyncGenerator[bytes, None],
+        *,
+        silent: Callable[[], bytes],
+        keepalive_s: float,
+        ended: Callable[[], None],
     ) -> None:
         self._frames = frames
         self._silent = silent
         self._keepalive_s = keepalive_s
+        self._ended = ended
         self._sending = False
         self._sent_at = 0.0
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send everything; ends early, without an error, when the client leaves."""
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            await self._stream(receive, send)
+        finally:
+            self._ended()
+            await self._frames.aclose()
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         pump = asyncio.ensure_future(self._pump(send))
         gone = asyncio.ensure_future(_gone(receive))
         silence = asyncio.ensure_future(self._fill_silence(send))
@@ -79,7 +92,6 @@ class EventStream:
                 raise
         finally:
             await _stop(gone, silence, pump)
-            await self._frames.aclose()
 
     async def _pump(self, send: Send) -> None:
         """One task for the whole stream: another one for each frame would double what a token costs."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
+
 from engine.server.stream import EventStream
 
 
@@ -27,11 +29,11 @@ def test_frames_that_are_all_ready_do_not_hide_that_the_client_left() -> None:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    stream = EventStream(frames(), silent=lambda: b"", keepalive_s=5.0)
+    stream = EventStream(frames(), silent=lambda: b"", keepalive_s=5.0, ended=lambda: closed.append(True))
     asyncio.run(stream({}, receive, send))
 
     assert len(sent) < 20
-    assert [True] == closed
+    assert [True, True] == closed
 
 
 def test_silence_is_filled_and_the_end_is_sent() -> None:
@@ -49,8 +51,27 @@ def test_silence_is_filled_and_the_end_is_sent() -> None:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b"start"))
 
-    stream = EventStream(frames(), silent=lambda: b"quiet", keepalive_s=0.05)
+    stream = EventStream(frames(), silent=lambda: b"quiet", keepalive_s=0.05, ended=lambda: None)
     asyncio.run(stream({}, receive, send))
 
     assert (b"start", b"first", b"last", b"") == (sent[0], sent[1], sent[-2], sent[-1])
     assert {b"quiet"} == set(sent[2:-2])
+
+
+def test_a_stream_whose_head_cannot_be_sent_ends_its_work() -> None:
+    ended: list[bool] = []
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        yield b"never asked for"
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        raise OSError("the connection is gone")
+
+    stream = EventStream(frames(), silent=lambda: b"", keepalive_s=5.0, ended=lambda: ended.append(True))
+    with pytest.raises(OSError, match="the connection is gone"):
+        asyncio.run(stream({}, receive, send))
+
+    assert [True] == ended
