@@ -22,7 +22,6 @@ from engine.scheduler.scheduler import Scheduler
 from engine.states import State
 
 log = logging.getLogger("engine.loop")
-NO_MEMORY = (MemoryError, RuntimeError)  # the second is how torch says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Shelving:
         if self.shelf.has_room(nbytes):
             try:
                 arrays = state.cache.arrays(state.anchors)
-            except NO_MEMORY as error:
+            except (MemoryError, RuntimeError) as error:
                 log.warning("event=prefix_not_stored tokens=%d reason=%r", len(state.tokens), error)
         if arrays is None:
             self._metrics.add("spills_skipped")
@@ -145,7 +144,7 @@ class Shelving:
         try:
             cache = self._runner.new_cache(record.table)
             anchors = cache.fill(len(prefix.tokens), prefix.anchors, arrays)
-        except (KeyError, ValueError, *NO_MEMORY) as error:
+        except (LookupError, ValueError, RuntimeError, MemoryError) as error:
             memory.discard(record.id)
             self._give_up(reading.found.entry, error)
             return None
@@ -154,8 +153,8 @@ class Shelving:
         return Recalled(record.id, State(cache, anchors, request.tenant, prefix.tokens, pin=prefix.pin))
 
     def _give_up(self, entry: Entry, error: Exception) -> None:
-        """Say why a file that was read does not come back; one that does not fit goes."""
-        if isinstance(error, NO_MEMORY):
+        """Say why a file that was read does not come back; it stays only where memory was all that lacked."""
+        if isinstance(error, MemoryError):
             log.warning("event=prefix_not_recalled tokens=%d reason=%r", len(entry.prefix.tokens), error)
             self._metrics.add("recalls_no_room")
         else:

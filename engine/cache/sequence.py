@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,17 @@ def new_pool(shapes: Sequence[LayerShape], budget: int) -> Pool:
     return Pool(streams, window=window, budget=budget, state_bytes=rings + frontiers)
 
 
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Raise MemoryError where torch lacks memory; of that of a CPU only the text of its error tells."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        raise
+
+
 class SequenceCache:
     """The live state of one sequence of `length` tokens.
 
@@ -101,6 +113,7 @@ class SequenceCache:
 
     __slots__ = ("_pool", "_shapes", "layers", "length", "pages")
 
+    @_memory_errors()
     def __init__(self, shapes: Sequence[LayerShape], pool: Pool, table: PageTable | None = None) -> None:
         """Over a page table that somebody else looks after, or over one of its own."""
         self._shapes, self._pool = shapes, pool
@@ -141,6 +154,7 @@ class SequenceCache:
         )
         return Snapshot(self.length, layers, self.pages)
 
+    @_memory_errors()
     def arrays(self, anchors: Mapping[int, Snapshot]) -> dict[str, NDArray[Any]]:
         """Everything that `fill` needs: rows in use, windows and frontiers at the anchors and at the end."""
         found = {
@@ -152,6 +166,7 @@ class SequenceCache:
                 found[name] = tensor.numpy()
         return found
 
+    @_memory_errors()
     @torch.inference_mode()
     def fill(self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> dict[int, Any]:
         """Become what `arrays` came from, over a table that has its pages; its snapshots by position.

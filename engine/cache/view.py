@@ -40,13 +40,16 @@ class CacheView(Protocol):
         ...
 
     def arrays(self, anchors: Mapping[int, Any]) -> dict[str, NDArray[Any]]:
-        """This state and its snapshots as arrays, of which those named `rows.` lie in pages."""
+        """This state and its snapshots as arrays, of which those named `rows.` lie in pages.
+
+        MemoryError when there is no memory for them.
+        """
         ...
 
     def fill(self, length: int, anchors: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> dict[int, Any]:
         """Become what the arrays came from, over a table that has its pages; its snapshots by position.
 
-        ValueError or KeyError when they do not fit.
+        ValueError or KeyError when they do not fit, MemoryError when there is no memory for it.
         """
         ...
 
@@ -67,14 +70,14 @@ class ModelRunner(Protocol):
         """The pages that all sequences share."""
         ...
 
-    def new_cache(self, table: PageTable) -> CacheView:
-        """An empty state over the pages of a table, which grows beside it."""
-        ...
     @property
     def device_bytes(self) -> int:
         """Bytes that the allocator of the device holds, in use or not; 0 on a CPU.  Any thread may ask."""
         ...
 
+    def new_cache(self, table: PageTable) -> CacheView:
+        """An empty state over the pages of a table, which grows beside it; MemoryError without memory."""
+        ...
 
     def step(self, slices: Sequence[tuple[Any, Sequence[int]]]) -> LogitRows:
         """Advance each state by its tokens; float32 logits of each slice's last token, [B, V]."""

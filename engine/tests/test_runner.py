@@ -174,6 +174,31 @@ def test_arrays_of_another_shape_are_refused_before_a_page_is_taken(runner: Runn
     assert used == runner.ledger.used
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [pytest.param(2**50, MemoryError, id="no_memory"), pytest.param(2**62, RuntimeError, id="another_error")],
+)
+def test_a_lack_of_memory_is_told_from_other_errors_of_torch(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, size: int, expected: type[Exception]
+) -> None:
+    """Bytes that nobody has, and more than torch can count, where a state is made, copied out and filled."""
+    cache = runner.new_cache()
+    runner.score(cache, _tokens(1)[:20])
+    arrays = cache.arrays({})
+    for name in ("_empty", "_named", "_fitting"):
+        monkeypatch.setattr(f"engine.cache.sequence.{name}", lambda *_: torch.empty(size))
+    with pytest.raises(expected):
+        runner.new_cache()
+    with pytest.raises(expected):
+        cache.arrays({})
+    with pytest.raises(expected):
+        cache.fill(20, (), arrays)
+
+
+def test_a_runner_on_a_cpu_holds_nothing_of_a_device(runner: Runner) -> None:
+    assert torch.cuda.is_initialized() or 0 == runner.device_bytes
+
+
 def test_an_anchor_at_the_very_end_comes_back_too(runner: Runner) -> None:
     cache = runner.new_cache()
     runner.score(cache, _tokens(1)[:20])

@@ -251,10 +251,10 @@ class Tight(FakeRunner):
 
 class TightCache(FakeCache):
     def arrays(self, _: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        raise MemoryError("can't allocate memory")
 
     def fill(self, *_: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        raise MemoryError("can't allocate memory")
 
 
 def test_a_state_that_no_memory_can_take_costs_a_computation_and_keeps_its_file(tmp_path: Path) -> None:
@@ -269,6 +269,23 @@ def test_a_state_that_no_memory_can_take_costs_a_computation_and_keeps_its_file(
     assert CacheKind.WARM is again.started.kind
     assert 1 == stage.count("recalls_no_room")
     assert 1 == len(list(tmp_path.glob("*.kv")))
+
+
+def test_a_file_that_breaks_what_reads_it_is_deleted_and_costs_a_computation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("index 7 is out of bounds")
+
+    stage, longer = stage_with_a_file(tmp_path)
+    monkeypatch.setattr(FakeCache, "fill", broken)
+    asked = stage.complete(longer)
+    stage.disk.work()  # type: ignore[attr-defined]
+    stage.engine._scheduler.check()
+
+    assert asked.started == Started(0, CacheKind.COLD)
+    assert (1, 0) == (stage.count("recalls_unusable"), stage.count("recalls_no_room"))
+    assert [] == list(tmp_path.glob("*.kv"))
 
 
 def test_a_state_that_cannot_be_copied_out_is_not_stored_and_ends_nobody(
