@@ -11,6 +11,7 @@ EngineError                 anything the engine reports to a person or a client
 │   ├── UnauthorizedError   no or a wrong API key (HTTP 401)
 │   ├── NotFoundError       no such path or model (HTTP 404)
 │   ├── MethodError         the path exists, the method does not (HTTP 405)
+│   ├── BodyTimeoutError    the body did not come in time; a retry can help (HTTP 408)
 │   ├── BodyTooLargeError   the body exceeds the limit (HTTP 413)
 │   ├── HeadTooLargeError   too many header lines (HTTP 431)
 │   └── BodyEncodingError   the body is compressed (HTTP 415)
@@ -120,6 +121,14 @@ class MethodError(RequestError):
     def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
         super().__init__(message)
         self.allowed = allowed
+
+
+class BodyTimeoutError(RequestError):
+    """The request body did not come in time."""
+
+    status = 408
+    code = "request_timeout"
+    retryable = True
 
 
 class BodyTooLargeError(RequestError):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from starlette.requests import ClientDisconnect, Request
 
 from engine.chat.strict import read_json
-from engine.errors import BodyEncodingError, BodyTooLargeError, RequestError, shown
+from engine.errors import BodyEncodingError, BodyTimeoutError, BodyTooLargeError, RequestError, shown
 from engine.server.stream import ClientGoneError
 from engine.server.traffic import Traffic
 
@@ -53,9 +53,9 @@ async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
     end = clock() + PATIENCE * timeout_s
     while True:
         if clock() > end:
-            raise RequestError(
-                f"the body was not whole after {PATIENCE * timeout_s:g} s; send it faster",
-                code="invalid_json",
+            raise BodyTimeoutError(
+                f"the body was not whole after {PATIENCE * timeout_s:g} s, which is all that it may take; "
+                "send it faster, or a shorter one"
             )
         try:
             yield await asyncio.wait_for(anext(stream), timeout_s)
@@ -64,7 +64,10 @@ async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
         except ClientDisconnect:
             raise ClientGoneError from None
         except TimeoutError:
-            raise RequestError(f"no byte of the body came for {timeout_s:g} s", code="invalid_json") from None
+            raise BodyTimeoutError(
+                f"no byte of the body came for {timeout_s:g} s, which is the longest pause allowed; "
+                "send all of it at once"
+            ) from None
 
 
 def decode_object(body: bytes) -> Mapping[str, object]:

@@ -153,6 +153,7 @@ _ANTHROPIC_ERROR = _object(
 _REFUSALS = {
     "400": "The request is wrong; `param` names the member.",
     "401": "The API key is missing or wrong.",
+    "408": "The body did not come in time; send it again, faster.",
     "413": "The body is too large.",
     "415": "The body is compressed.",
     "503": "No room now, or still loading; `Retry-After` says when to try again.",

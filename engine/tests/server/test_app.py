@@ -185,12 +185,15 @@ def test_every_line_about_the_encoding_is_read(live: Live, encodings: list[str],
     )
 
 
-def test_a_body_that_stops_coming_is_given_up() -> None:
+def test_a_body_that_stops_coming_is_given_up_and_its_client_told_what_to_do() -> None:
     with live_server(body_timeout_s=0.2) as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:
         raw.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
         raw.settimeout(10)
+        answer = raw.recv(1000)
 
-        assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b'"code":"request_timeout"' in answer
+        assert b"0.2 s, which is the longest pause allowed; send all of it at once" in answer
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,10 @@ def test_a_body_in_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with live_server(body_timeout_s=10.0) as hasty:
         opening = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{{".encode()
 
-        assert b"not whole after 1 s" in _dripped(hasty, opening, b" ")
+        answer = _dripped(hasty, opening, b" ")
+
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"not whole after 1 s" in answer
 
 
 def test_a_refused_body_that_comes_on_in_drips_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
