@@ -12,14 +12,15 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TextIO
 
 from engine.config import let_threads_sleep
 from gates.equivalence.plan import Case
 from gates.equivalence.seen import Compared, Inapplicable, first_difference, values
-from gates.equivalence.table import Sizes
+from gates.equivalence.table import PAIRS, Sizes
 from gates.harness.probe import cpus
 
 Told = Mapping[str, Any]
@@ -27,11 +28,21 @@ PairRun = Callable[[Any, Mapping[str, Any]], Compared | Inapplicable]
 
 
 def pair_runs() -> dict[str, PairRun]:
-    """What every pair of the first table runs, by id."""
+    """What every pair of the first table runs, by id; LookupError where that is not one function."""
     from gates.equivalence import capturing, cutting, keeping, sharing, storing
 
     rooms = (storing, cutting, sharing, keeping, capturing)
-    return {name: run for room in rooms for name, run in vars(room).items() if callable(run)}
+    return {pair.id: _own_run(pair.id, rooms) for pair in PAIRS}
+
+
+def _own_run(name: str, rooms: Sequence[ModuleType]) -> PairRun:
+    """The one function of this name; what a room only imports is not its own."""
+    own = [room for room in rooms if getattr(vars(room).get(name), "__module__", None) == room.__name__]
+    if len(own) != 1:
+        places = " and ".join(room.__name__ for room in own) or "no room"
+        raise LookupError(f"pair {name} is a function of {places}; give it one function of that name")
+    run: PairRun = vars(own[0])[name]
+    return run
 
 
 class Bench:

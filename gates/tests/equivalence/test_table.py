@@ -8,7 +8,7 @@ from engine.gguf.file import GGUFFile
 from engine.model.spec import ModelSpec
 from engine.scheduler.scheduler import SchedulerLimits
 from gates import profile, registry
-from gates.equivalence import table
+from gates.equivalence import cutting, keeping, sharing, table
 from gates.equivalence.bench import pair_runs
 from gates.equivalence.drive import MODEL
 from gates.equivalence.plan import EquivalencePlan, plan
@@ -23,10 +23,24 @@ def planned(name: str) -> EquivalencePlan:
 
 
 def test_every_pair_can_be_run_and_has_a_reason() -> None:
-    assert {pair.id for pair in PAIRS} <= set(pair_runs())
+    assert [pair.id for pair in PAIRS] == list(pair_runs())
     assert all(pair.reason.endswith(".") and len(pair.reason) > 40 for pair in PAIRS)
     assert all(twin.reason and twin.tolerance >= 0 for twin in TWINS)
     assert all((twin.measure == "exact") == (twin.tolerance == 0) for twin in TWINS)
+
+
+def test_a_pair_is_exactly_one_function_whatever_else_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "warm", sharing.warm, raising=False)
+
+    assert sharing.warm is pair_runs()["warm"]
+    monkeypatch.setattr(cutting, "warm", lambda *_: None, raising=False)
+    monkeypatch.setattr(cutting.warm, "__module__", cutting.__name__)  # type: ignore[attr-defined]
+    with pytest.raises(LookupError, match=r"warm is a function of gates\.equivalence\.cutting and"):
+        pair_runs()
+    monkeypatch.undo()
+    monkeypatch.delattr(sharing, "warm")
+    with pytest.raises(LookupError, match="warm is a function of no room"):
+        pair_runs()
 
 
 def test_every_family_has_pairs_and_a_measure() -> None:
