@@ -1,6 +1,7 @@
-"""The cold first-token times of a needle history: of every recall cell the fastest, on an undisturbed host.
+"""The cold first-token times of a needle history: one of every recall cell, on an undisturbed host.
 
-The fastest, since a host only ever adds time: a first token that waits for the depth waits in every asking.
+Each is held against those asked just before and after it, at other depths, since a plan shuffles them: a host
+that is slow for a while slows them alike.  Of a cell that was asked several times the median counts.
 Owns which replies are timed; `flatness` says what is flat.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from gates.harness.history import Operation
@@ -15,6 +17,7 @@ from gates.needle.flatness import Tier, Timing, scaled
 
 COLD: Final = "cold"  # a first turn that is asked again, with another text, for its time alone
 TIMED: Final = ("recall", COLD)
+AROUND: Final = 2  # replies before and after: some seconds of short texts, and of three cells all
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,23 @@ def _is_cold(operation: Operation) -> bool:
 
 
 def _tiers(quiet: Sequence[Operation]) -> tuple[Tier, ...]:
-    """The fastest time of every cell that has one, by tier."""
-    fastest: dict[tuple[int, float, str], float] = {}
+    """The time of every cell that has one, by tier."""
+    asked: dict[int, list[Operation]] = {}
     for one in quiet:
-        seconds, prompt, tier = one.get("first_token_s"), one.get("prompt_tokens"), one.get("tier_tokens")
-        if seconds and prompt:
-            place = (tier, one.get("depth"), one.get("cell"))
-            time_s = scaled(seconds, prompt_tokens=prompt, tier_tokens=tier)
-            fastest[place] = min(fastest.get(place, time_s), time_s)
-    tiers = sorted({tier for tier, _, _ in fastest})
-    return tuple(
-        Tier(tier, tuple(Timing(depth, s) for (of, depth, _), s in fastest.items() if of == tier))
-        for tier in tiers
-    )
+        if one.get("first_token_s") and one.get("prompt_tokens"):
+            asked.setdefault(one.get("tier_tokens"), []).append(one)
+    return tuple(Tier(tokens, _timings(found, tokens)) for tokens, found in sorted(asked.items()))
+
+
+def _timings(asked: Sequence[Operation], tier_tokens: int) -> tuple[Timing, ...]:
+    """The cells of one tier, from its replies in the order of asking."""
+    times = [
+        scaled(one.get("first_token_s"), prompt_tokens=one.get("prompt_tokens"), tier_tokens=tier_tokens)
+        for one in asked
+    ]
+    typical = median(times)
+    cells: dict[tuple[str, float], list[float]] = {}
+    for n, one in enumerate(asked):
+        around = median(times[max(0, n - AROUND) : n + AROUND + 1])
+        cells.setdefault((one.get("cell"), one.get("depth")), []).append(times[n] * typical / around)
+    return tuple(Timing(depth, median(found)) for (_, depth), found in cells.items())
