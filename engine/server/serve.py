@@ -38,9 +38,10 @@ class _Http(uvicorn.Server):
     Signals are only noted: uvicorn itself would raise them again before the engine is closed.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], hurry: Callable[[], None]) -> None:
         super().__init__(config)
         self._drain = drain
+        self._hurry = hurry
         self.ended_by: int | None = None
         self.hurried = False
 
@@ -56,6 +57,7 @@ class _Http(uvicorn.Server):
             self.ended_by = sig
             self._drain()
         else:
+            self._hurry()
             self.hurried = self.should_exit = self.force_exit = True
 
 
@@ -96,6 +98,7 @@ class Server:
                 timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
             ),
             self.stop,
+            self._count_cut,
         )
         self.host.traffic.clients = lambda: len(self._uvicorn.server_state.connections)
         self.host.traffic.backlog_bytes = self._backlog
@@ -137,9 +140,13 @@ class Server:
         deadline = time.monotonic() + grace_s
         while self.host.open_requests and time.monotonic() < deadline:
             time.sleep(0.02)
-        self._cut = self.host.open_requests
+        self._count_cut()
         self.host.close()  # answers that are open end with an error, which their clients are still told
         self._end()
+
+    def _count_cut(self) -> None:
+        """How many answers are cut off, counted before the cutting closes them."""
+        self._cut = max(self._cut, self.host.open_requests)
 
     def _turned_away(self) -> None:
         if self.host.metrics is not None:
