@@ -15,6 +15,7 @@ from engine.chat.markers import USER
 from engine.errors import SettingError
 from engine.talk import Server, Talk
 from engine.tests.server.live import Live, Script, live_server
+from engine.tests.server.wire import message
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def foreign_server(answer: bytes) -> Iterator[str]:
         def serve() -> None:
             connection, _ = listening.accept()
             with connection:
-                connection.recv(65536)
+                message(connection)
                 connection.sendall(answer)
 
         serving = threading.Thread(target=serve)

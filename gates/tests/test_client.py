@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from engine.tests.server.wire import message
 from gates.harness import launch
 from gates.harness.client import Client
 from gates.harness.reply import CutShort, DeadlinePassed, Gone, Malformed, Refused, Usage
@@ -38,7 +39,7 @@ def raw(serve: Callable[[socket.socket], None]) -> Iterator[Client]:
         def accept() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65536)
+                message(connection)
                 serve(connection)
 
         thread = threading.Thread(target=accept)

@@ -17,6 +17,7 @@ from engine.config import EngineSettings
 from engine.server.generation import Choice
 from engine.server.serve import address
 from engine.tests.server.live import Live, Script, live_server, until
+from engine.tests.server.wire import message
 
 ASK = [{"role": "user", "content": "Hi"}]
 CHAT = "/v1/chat/completions"
@@ -189,7 +190,7 @@ def test_a_body_that_stops_coming_is_given_up_and_its_client_told_what_to_do() -
     with live_server(body_timeout_s=0.2) as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:
         raw.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
         raw.settimeout(10)
-        answer = raw.recv(1000)
+        answer = message(raw)
 
         assert answer.startswith(b"HTTP/1.1 408")
         assert b'"code":"request_timeout"' in answer

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,21 @@ class Event:
 
     name: str
     data: Any
+
+
+def message(raw: socket.socket) -> bytes:
+    """One whole request or answer off a socket, by its content-length; less if the other end hangs up.
+
+    A head and its body may come in two parts, and who closes before having read both resets the connection.
+    """
+    found = b""
+    while part := raw.recv(65536):
+        found += part
+        head, end, body = found.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            break
+    return found
 
 
 def post(live: Live, path: str, body: Any, **headers: str) -> httpx2.Response:
