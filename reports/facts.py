@@ -34,6 +34,27 @@ def headline(record: Record) -> str:
     return f"{record['verdict'].upper()}: profile {record['profile']}, {held} of {len(claims)} claims hold"
 
 
+def about(record: Record) -> str:
+    """What was judged, where and when, in one line: whose verdict it is belongs on the first screen."""
+    run = record["run"]
+    tree, host, model = run["tree"], run["host"], run["model"]
+    commit = f"commit {(tree['commit'] or 'none')[:7]}" + (" with local changes" if tree["dirty"] else "")
+    judged = (
+        f"{model['file']} {model['sha256'][:8]}"
+        if model
+        else "served elsewhere: " + (", ".join(run.get("served_models") or ()) or "no model named")
+    )
+    where = f"{host['processor']}, {host['cpus']} cores"
+    return " · ".join([commit, judged, where, run["started_utc"], f"{run.get('seconds', 0):.0f} s"])
+
+
+def gate_line(gate: Record) -> str:
+    """One gate in a few words: its name, its verdict, how many of its claims hold."""
+    claims = [measure for measure in gate["measures"] if not measure["notice"]]
+    held = sum(measure["verdict"] == "pass" for measure in claims)
+    return f"{gate['name']} {gate['verdict']}, {held} of {len(claims)}"
+
+
 def measures(record: Record) -> Iterator[Record]:
     """Every measure, in the order of the gates."""
     return (measure for gate in record["gates"] for measure in gate["measures"])

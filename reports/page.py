@@ -54,7 +54,9 @@ def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
     """The whole fragment, with the drawings and tables of the details; ValueError for another schema."""
     facts.checked(record)
     parts = [
-        f"<p><b>{_text(facts.ANSWERS[record['verdict']])}</b></p>",
+        f"<p><b>{_text(facts.ANSWERS[record['verdict']])}</b>",
+        f"<small>{_text(facts.about(record))}</small></p>",
+        f"<p>{_gates(record)}</p>",
         _list(record["reasons"]),
         _claims(record),
         *_pictures(details or {}),
@@ -67,6 +69,12 @@ def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
     head = f'<h1 class="{record["verdict"]}">{_text(facts.headline(record))}</h1>'
     opening = f"<details open><summary>{head}</summary>"
     return f'<section id="front"><style>{STYLE}</style>{opening}{"".join(parts)}</details></section>'
+
+
+def _gates(record: Record) -> str:
+    return " · ".join(
+        f'<span class="{gate["verdict"]}">{_text(facts.gate_line(gate))}</span>' for gate in record["gates"]
+    )
 
 
 def _pictures(details: Mapping[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ def render(record: Record) -> str:
 def head(record: Record) -> str:
     """The verdict in one line, with its reasons."""
     lines = [f"# {facts.headline(record)}", "", facts.ANSWERS[record["verdict"]], ""]
+    lines += [_cell(facts.about(record)), "", ", ".join(map(facts.gate_line, record["gates"])) + ".", ""]
     lines += [f"- {_cell(reason)}" for reason in record["reasons"]]
     return "\n".join(lines) + ("\n" if record["reasons"] else "")
 

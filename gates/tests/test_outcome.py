@@ -54,6 +54,22 @@ def test_the_markdown_opens_with_the_verdict(passed: RunFolder) -> None:
     assert "Every claim of this profile holds." in lines
 
 
+@pytest.mark.parametrize("rendered", [render.render, page.fragment])
+def test_whose_verdict_it_is_stands_before_the_claims(
+    rendered: Callable[[Any], str], failed: RunFolder
+) -> None:
+    record = content(failed)
+    elsewhere = {**record, "run": {**record["run"], "model": None, "served_models": ["other-7b"]}}
+    head, _, _ = rendered(record).partition("Claims")
+
+    assert (
+        "commit ccccccc · model.gguf mmmmmmmm · a processor, 2 cores · 2026-11-30T09:00:00+00:00 · 5 s"
+        in head
+    )
+    assert "echo fail, " in head
+    assert " · served elsewhere: other-7b · " in rendered(elsewhere)
+
+
 def test_the_markdown_has_value_interval_and_limit_of_each_claim(failed: RunFolder) -> None:
     text = failed.verdict_md.read_text()
 
