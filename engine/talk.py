@@ -18,7 +18,10 @@ from engine.errors import SettingError, shown
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TIMEOUT_S = 600  # a long prompt takes minutes before its first token; comments come meanwhile
-HELP = "/new begins again, /system TEXT, /think on|off, /help, /quit; Ctrl-C stops an answer"
+HELP = (
+    "/new begins again, /system TEXT, /think on|off, /help, /quit; Ctrl-C stops an answer;"
+    " a text that begins with / is sent when it is typed with //"
+)
 
 
 class TalkError(Exception):
@@ -121,10 +124,10 @@ class Talk:
                 continue
             if line == "/quit":
                 return
-            if line.startswith("/"):
+            if line.startswith("/") and not line.startswith("//"):
                 self._command(line)
             elif line:
-                self._ask(line)
+                self._ask(line.removeprefix("/"))
 
     def _command(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -138,8 +141,10 @@ class Talk:
             case "/think", ("on" | "off") as state:
                 self.options["enable_thinking"] = state == "on"
                 self.show(f"thinking is {state}\n")
-            case _:
+            case "/help", _:
                 self.show(f"{HELP}\n")
+            case _:
+                self.show(_harmless(f"{line[:40]} is no command, and nothing is sent\n{HELP}\n"))
 
     def _ask(self, text: str) -> None:
         self.messages.append({"role": "user", "content": text})

@@ -67,8 +67,15 @@ def test_commands_change_what_is_sent(live: Live) -> None:
     assert "turn 1: b" in text
     assert "thinking is off" in text
     assert "Hm.turn 2: c" in text, "without thinking all of it is the answer"
-    assert 3 == text.count("Ctrl-C stops")
+    assert 3 == text.count("Ctrl-C stops"), "at the start, on /help and after a wrong command"
     assert "turn 3" not in text
+
+
+def test_a_path_is_no_command_and_may_be_sent_all_the_same(live: Live) -> None:
+    text = screen(live, "/etc/hosts, what is it?", "//etc/hosts, what is it?")
+
+    assert "/etc/hosts, what is it? is no command, and nothing is sent\n" in text
+    assert "turn 1: /etc/hosts, what is it?" in text
 
 
 def test_an_interrupted_line_is_forgotten(live: Live) -> None:

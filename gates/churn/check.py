@@ -160,11 +160,12 @@ class _Judge(Judging):
         if self.settings.count("tenants") < 2:
             self.say("churn.tenant_leak_count", 0, 0, note="this profile asks as one tenant only")
             return
-        twins = [
-            one for one in self.asked if one.invoke.what == TWIN and one.get("cached_tokens") is not None
-        ]
-        leaks = [one for one in twins if one.get("cached_tokens") > PAGE_TOKENS // 2]
-        self.say("churn.tenant_leak_count", len(leaks) if twins else None, len(twins))
+        twins = [one for one in self.asked if one.invoke.what == TWIN and one.outcome == "ok"]
+        told = [one for one in twins if one.get("cached_tokens") is not None]
+        leaks = [one for one in told if one.get("cached_tokens") > PAGE_TOKENS // 2]
+        known = leaks or (twins and told == twins)  # a twin without a count may be the one that leaked
+        note = "" if told == twins else f"{len(told)} of {len(twins)} replies tell what came from the cache"
+        self.say("churn.tenant_leak_count", len(leaks) if known else None, len(twins), note=note)
         for one in leaks:
             found = (
                 f"{one.get('cached_tokens')} of {one.get('prompt_tokens')} tokens from another tenant's cache"
