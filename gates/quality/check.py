@@ -22,7 +22,7 @@ from gates.quality.asking import Arm
 from gates.quality.compare import Plan
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
-from gates.quality.plan import parts
+from gates.quality.plan import bounds, parts
 from gates.quality.traffic import SETS_PLANNED
 
 ABOVE_ONE: Final = math.nextafter(1, 2)
@@ -50,7 +50,8 @@ def planned(events: Sequence[Event], settings: Settings) -> tuple[Plan, ...]:
             counts |= {(name, arm): int(arms[arm]) for arm in get_args(Arm) if arm in arms}
     for name, arm in counts.keys() - margins.keys():
         raise CheckError(f"the record has items of '{name}' ({arm}), which the profile does not ask")
-    return tuple(Plan(name, arm, count, margins[name, arm]) for (name, arm), count in counts.items())
+    within = bounds(settings)
+    return tuple(Plan(name, arm, count, margins[name, arm], within) for (name, arm), count in counts.items())
 
 
 def judgement(

@@ -14,7 +14,7 @@ from gates.harness import paired, stats
 from gates.harness.paired import MeanDrop, Pairs
 from gates.quality import grading
 from gates.quality.asking import Arm
-from gates.quality.grading import Grade, Graded
+from gates.quality.grading import Bounds, Grade, Graded
 from gates.quality.items import ItemRecord
 
 Side = Mapping[str, ItemRecord]  # by item
@@ -32,6 +32,7 @@ class Plan:
     arm: Arm
     items: int
     margin: float  # share of the items; 0 where no reply may change
+    bounds: Bounds
 
     @property
     def name(self) -> str:
@@ -76,7 +77,11 @@ class Comparison:
             sides.append(
                 ("of the baseline: ", {item: r for item, r in self.before.items() if item in self.now})
             )
-        reasons = (f"{side}{why}" for side, records in sides for why in grading.spoiled(_graded(records)))
+        reasons = (
+            f"{side}{why}"
+            for side, records in sides
+            for why in grading.spoiled(_graded(records), self.plan.bounds)
+        )
         return next(reasons, "")
 
     @property

@@ -41,7 +41,7 @@ def settled(
     plan: QualityPlan, records: Sequence[ItemRecord], kept: Sequence[ItemRecord], *, look: int
 ) -> Mapping[str, int]:
     """The sets in their arms whose verdict stands at this look, and how many items each is spared."""
-    plans = [compare.Plan(part.set, part.arm, part.items, part.margin) for part in plan.parts]
+    plans = [compare.Plan(part.set, part.arm, part.items, part.margin, plan.bounds) for part in plan.parts]
     return {
         one.plan.name: one.plan.items - spending.items_of(look, one.plan.items, looks=plan.looks)
         for one in compare.comparisons(plans, records, kept)

@@ -19,8 +19,6 @@ from gates.harness.reply import ClientError, Reply
 
 State = Literal["pass", "fail", "unparsed", "timeout", "syntax", "no_code", "infra"]
 
-MAX_INFRA_RATIO: Final = 0.005  # above it a run judges the network and not the model
-MAX_TRUNCATED_RATIO: Final = 0.01
 _OPEN_THOUGHT: Final = "<think>"
 _CLOSED_THOUGHT: Final = "</think>"
 
@@ -72,17 +70,25 @@ def completion_tokens(reply: Reply) -> int | None:
     return len(reply.token_ids) or None
 
 
-def spoiled(results: Sequence[Graded]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The shares of items above which a run judges the network, or its own token limit, and not the model."""
+
+    faults: float  # without a usable reply
+    truncated: float
+
+
+def spoiled(results: Sequence[Graded], bounds: Bounds) -> tuple[str, ...]:
     """Why this run cannot be judged, in words; empty when it can."""
     if not results:
         return ("no item was asked",)
     reasons = []
     lost = sum(result.grade.state == "infra" for result in results) / len(results)
     cut = sum(result.truncated for result in results) / len(results)
-    if lost > MAX_INFRA_RATIO:
-        reasons.append(f"{lost:.1%} of the items have no usable reply; at most {MAX_INFRA_RATIO:.1%} may")
-    if cut > MAX_TRUNCATED_RATIO:
+    if lost > bounds.faults:
+        reasons.append(f"{lost:.1%} of the items have no usable reply; at most {bounds.faults:.1%} may")
+    if cut > bounds.truncated:
         reasons.append(
-            f"{cut:.1%} of the replies were cut by the token limit; at most {MAX_TRUNCATED_RATIO:.0%} may"
+            f"{cut:.1%} of the replies were cut by the token limit; at most {bounds.truncated:.1%} may"
         )
     return tuple(reasons)

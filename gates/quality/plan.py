@@ -13,6 +13,7 @@ from gates.errors import UsageError
 from gates.profile import Settings
 from gates.quality import pool
 from gates.quality.asking import Arm
+from gates.quality.grading import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class QualityPlan:
     probes: int  # items on which the server's honesty is tried
     seed: int
     looks: int  # how often each set is looked at, the last time at its end
+    bounds: Bounds
 
     @property
     def cells(self) -> int:
@@ -88,7 +90,13 @@ def plan(settings: Settings, *, seed: int) -> QualityPlan:
         probes=settings.count("honesty_items"),
         seed=seed,
         looks=max(1, settings.count("looks")),
+        bounds=bounds(settings),
     )
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Up to where a run still judges the model: the limits of the measures that count what was lost."""
+    return Bounds(settings.number("max_fault_ratio"), settings.number("max_truncated_ratio"))
 
 
 def parts(settings: Settings) -> tuple[Part, ...]:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gates.quality.grading import Bounds
 from gates.quality.items import ItemRecord
 
 GRADER = "gsm8k grader 1"
+BOUNDS = Bounds(faults=0.005, truncated=0.01)
 _RECORD = ItemRecord(
     set="gsm8k",
     arm="fast",

@@ -36,6 +36,8 @@ LIMITS = {
 TABLE: dict[str, Any] = {
     "sets": ["gsm8k", "mmlu"],
     "looks": 1,
+    "max_fault_ratio": 0.005,
+    "max_truncated_ratio": 0.01,
     **{f"{arm}_items": [300, 300] for arm in ("fast", "thinking")},
     **{f"{arm}_margins": [0.02, 0.0] for arm in ("fast", "thinking")},
     **{f"{arm}_min_scores": [0.0, 0.0] for arm in ("fast", "thinking")},

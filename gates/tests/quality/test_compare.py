@@ -13,9 +13,9 @@ from gates.harness.paired import Pairs
 from gates.quality import compare
 from gates.quality.compare import Comparison, Divergence, Noise, Plan
 from gates.quality.items import ItemRecord
-from gates.tests.quality.records import answers, record, side
+from gates.tests.quality.records import BOUNDS, answers, record, side
 
-PLAN = Plan("gsm8k", "fast", 4, 0.1)
+PLAN = Plan("gsm8k", "fast", 4, 0.1, BOUNDS)
 
 
 def compared(records: list[ItemRecord], kept: list[ItemRecord], plan: Plan = PLAN) -> Comparison:

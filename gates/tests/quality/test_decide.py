@@ -11,10 +11,10 @@ from gates.quality import compare, decide
 from gates.quality.compare import Plan
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
-from gates.tests.quality.records import answers, record, side
+from gates.tests.quality.records import BOUNDS, answers, record, side
 
 N = 400
-PLAN = Plan("gsm8k", "fast", N, 0.02)
+PLAN = Plan("gsm8k", "fast", N, 0.02, BOUNDS)
 RIGHT = side(answers(N))
 
 
@@ -58,7 +58,7 @@ def test_too_few_items_are_unknown_with_the_drop_that_they_cannot_exclude() -> N
 
 def test_a_failure_that_chance_explains_over_many_sets_is_unknown() -> None:
     sets = [f"set{number}" for number in range(6)]
-    plans = [Plan(name, "fast", N, 0.01) for name in sets]
+    plans = [Plan(name, "fast", N, 0.01, BOUNDS) for name in sets]
     records = [
         r for name in sets for r in side(answers(N, wrong=range(5 if name == "set0" else 0)), set=name)
     ]
@@ -110,7 +110,7 @@ def test_over_many_sets_chance_explains_more_changes() -> None:
     now = [r for name in sets for r in side(answers(N, wrong=range(8)), set=name)]
     repeats = [replace(r, repeat=1) for r in now if int(r.item.partition("/")[2]) >= N // 2]
     kept = [r for name in sets for r in side(answers(N), set=name)]
-    plans = [Plan(name, "fast", N, 0.5) for name in sets]
+    plans = [Plan(name, "fast", N, 0.5, BOUNDS) for name in sets]
     many = decide.judge(compare.comparisons(plans, [*now, *repeats], kept), looks=1)
     (one,) = decide.judge(compare.comparisons(plans[:1], [*now, *repeats], kept), looks=1)
 
@@ -150,7 +150,7 @@ def test_a_set_is_settled_when_its_verdict_stands_whatever_the_others_say() -> N
 
 def test_what_is_settled_is_so_judged_among_other_sets() -> None:
     """A failure that holds against Holm's strictest share is a failure beside any other sets."""
-    plans = [Plan(name, "fast", N, 0.02) for name in ("gsm8k", "a", "b", "c")]
+    plans = [Plan(name, "fast", N, 0.02, BOUNDS) for name in ("gsm8k", "a", "b", "c")]
     now = [*lost(13, N // 2), *(r for name in "abc" for r in side(answers(N), set=name))]
     kept = [*RIGHT, *(r for name in "abc" for r in side(answers(N), set=name))]
     comparisons = compare.comparisons(plans, now, kept)

@@ -19,7 +19,7 @@ from gates.harness.stats import wilson
 from gates.quality import compare, decide
 from gates.quality.compare import Plan
 from gates.quality.items import ItemRecord
-from gates.tests.quality.records import record
+from gates.tests.quality.records import BOUNDS, record
 
 RELEASES = 2000
 # items and margin of the sets of a release
@@ -216,7 +216,7 @@ def _records(rights: NDArray[np.bool_]) -> list[ItemRecord]:
 
 def caught(liar: Liar, releases: int, seed: int) -> int:
     """How many releases of a liar the verdict calls a fail, judged from their item records."""
-    source, plan = np.random.default_rng(seed), Plan("gsm8k", "fast", liar.n, 1e-6)
+    source, plan = np.random.default_rng(seed), Plan("gsm8k", "fast", liar.n, 1e-6, BOUNDS)
     found = 0
     for _ in range(releases):
         kept, records = liar.release(source)
@@ -249,7 +249,7 @@ def test_over_many_releases_a_spoiling_server_is_caught_as_often_as_promised(lia
 
 
 def test_a_spoiling_server_never_passes_where_its_drop_is_twice_the_margin() -> None:
-    liar, plan = Liar(1319, 0.97, 0.01, 0.05), Plan("gsm8k", "fast", 1319, 0.02)
+    liar, plan = Liar(1319, 0.97, 0.01, 0.05), Plan("gsm8k", "fast", 1319, 0.02, BOUNDS)
     for seed in range(40):
         kept, records = liar.release(np.random.default_rng(seed))
         (verdict,) = decide.judge(compare.comparisons([plan], records, kept), looks=1)

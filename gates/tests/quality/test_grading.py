@@ -10,6 +10,7 @@ from gates.harness.reply import ClientError, DeadlinePassed, Malformed, Refused,
 from gates.quality import asking, gsm8k, mmlu
 from gates.quality.asking import Question
 from gates.quality.grading import Grade, Graded, grade_outcome, graded_text, spoiled
+from gates.tests.quality.records import BOUNDS
 
 
 def reply(text: str, finish: str = "stop") -> Reply:
@@ -78,17 +79,17 @@ def test_more_than_one_item_in_two_hundred_without_reply_spoils_the_run() -> Non
     good = [Graded(f"{place}", Grade("pass")) for place in range(199)]
     lost = Graded("lost", Grade("infra"))
 
-    assert () == spoiled([*good, lost])
-    assert "1.0% of the items have no usable reply" in spoiled([*good, lost, lost])[0]
+    assert () == spoiled([*good, lost], BOUNDS)
+    assert "1.0% of the items have no usable reply" in spoiled([*good, lost, lost], BOUNDS)[0]
 
 
 def test_more_than_one_cut_reply_in_a_hundred_spoils_the_run() -> None:
     good = [Graded(f"{place}", Grade("pass")) for place in range(99)]
     cut = Graded("cut", Grade("fail"), truncated=True)
 
-    assert () == spoiled([*good, cut])
-    assert "cut by the token limit" in spoiled([*good, cut, cut])[0]
-    assert ("no item was asked",) == spoiled([])
+    assert () == spoiled([*good, cut], BOUNDS)
+    assert "cut by the token limit" in spoiled([*good, cut, cut], BOUNDS)[0]
+    assert ("no item was asked",) == spoiled([], BOUNDS)
 
 
 @pytest.mark.parametrize("arm", ["fast", "thinking"])
