@@ -7,8 +7,10 @@ Owns options, environment variables (`SPARKGATE_DATA`, `SPARKGATE_API_KEY`) and 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,11 +54,24 @@ ControlModel = Annotated[
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
 
 
+class _Screen(Console):
+    """The console of a command: whoever reads along may leave, and the command still ends by its own code."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
+        os.close(nowhere)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every expected error is one message on the error output."""
-    console = Console(stderr=True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a reply may hold what this terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    console = _Screen(stderr=True)
     try:
-        result = app(words, console=Console(), error_console=console, exit_on_error=False, print_error=True)
+        result = app(words, console=_Screen(), error_console=console, exit_on_error=False, print_error=True)
     except CycloptsError:
         return ExitCode.USAGE
     except GateError as error:
@@ -109,7 +124,7 @@ def run(
     runner.chosen(request)
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
     _print_plan(request.profile, only, claims=whole, launched=request.target.launched)
-    return runner.run(request, Console())
+    return runner.run(request, _Screen())
 
 
 @app.command
@@ -128,7 +143,7 @@ def resume(
     from gates.harness import record
 
     target = _target(model, server, base_url, control_url, control_model)
-    return runner.resume(record.find(runs or runner.RUNS, run), target, _data(), Console())
+    return runner.resume(record.find(runs or runner.RUNS, run), target, _data(), _Screen())
 
 
 @app.command
@@ -151,7 +166,7 @@ def judge(
     found = [record.find(runs or RUNS, name) for name in run or ("latest",)]
     folder = found[0] if len(found) == 1 else merge.merge(found, runs or RUNS)
     judged = judging.judge(folder)
-    console = Console()
+    console = _Screen()
     console.print(judging.write(folder, judged), markup=False, soft_wrap=True)
     outcome.show(folder, judged.content, console)
     outcome.last_line(judged.content, console)
@@ -169,7 +184,7 @@ def report(
     from gates.harness import record
     from gates.run import RUNS
 
-    return reporting.show(record.find(runs or RUNS, run), Console(), Console(stderr=True))
+    return reporting.show(record.find(runs or RUNS, run), _Screen(), _Screen(stderr=True))
 
 
 @app.command
@@ -184,7 +199,7 @@ def tag(
     from gates.run import RUNS
 
     allowing = tagging.make(version, model=model, runs=runs or RUNS)
-    Console().print(f"tagged {version}, allowed by run {allowing}", markup=False, soft_wrap=True)
+    _Screen().print(f"tagged {version}, allowed by run {allowing}", markup=False, soft_wrap=True)
 
 
 @app.command
@@ -195,12 +210,14 @@ def baseline(
     runs: Annotated[Path | None, Parameter(help="Where run folders are (default: reports/runs).")] = None,
 ) -> None:
     """Make a passed run the baseline of its model and profile; the file is reviewed like code."""
+    from gates import judge as judging
     from gates.harness import baseline as baselines
     from gates.harness import record
     from gates.quality import floors
     from gates.run import RUNS
 
-    folder, console = record.find(runs or RUNS, run), Console()
+    folder, console = record.find(runs or RUNS, run), _Screen()
+    judging.confirm(folder)
     path = baselines.promote(folder, reason)
     console.print(f"baseline written: {path}", markup=False, soft_wrap=True)
     measured = floors.of_run(folder)
@@ -217,7 +234,7 @@ def fetch() -> None:
 
     named = os.environ.get("SPARKGATE_DATA")
     store = Store.open(Path(named) if named else None)
-    console = Console()
+    console = _Screen()
     console.print(f"data folder: {store.folder}", markup=False, highlight=False, soft_wrap=True)
     fetching.fetch(store, told=lambda path, what: console.print(f"{what:8}{path}", highlight=False))
 
@@ -271,7 +288,7 @@ def _print_plan(
 ) -> None:
     from gates import planning
 
-    planning.show(chosen, only, Console(), claims=claims, as_json=as_json, launched=launched)
+    planning.show(chosen, only, _Screen(), claims=claims, as_json=as_json, launched=launched)
 
 
 def _data() -> Path | None:

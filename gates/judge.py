@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gates import conduct, outcome, profile
+from gates.errors import UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict
@@ -35,6 +36,17 @@ def judge(folder: RunFolder) -> Rejudged:
         return Rejudged(verdict, content, ())
     before = folder.read_verdict()
     return Rejudged(verdict, content, tuple(differences(before, content)))
+
+
+def confirm(folder: RunFolder) -> None:
+    """UsageError unless the record, judged again, gives the recorded verdict in every word."""
+    folder.read_verdict()
+    found = judge(folder).differences
+    if found:
+        raise UsageError(
+            f"run {folder.path.name} judged again is not what was recorded ({found[0]}): its record or this"
+            " harness has changed since; make a run anew"
+        )
 
 
 def write(folder: RunFolder, judged: Rejudged) -> str:

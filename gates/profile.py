@@ -149,14 +149,22 @@ def checked(name: str, tables: Mapping[str, object], sha256: str) -> Profile:
 
 
 def recorded(run: Mapping[str, Any], name: str) -> Profile:
-    """The profile that a run recorded; UsageError when it fits today's registry no more."""
+    """The profile that a run recorded; UsageError when it fits today's registry no more, or was edited."""
     wrong = faults(run["settings"])
     if wrong:
         raise UsageError(
             f"run {name} was recorded under another registry and cannot be used by this one; "
             f"judge it at its own commit ({run['tree']['commit']}):\n  " + "\n  ".join(wrong)
         )
-    return Profile(run["profile"], run["profile_sha256"], run["settings"])
+    profile = Profile(run["profile"], run["profile_sha256"], run["settings"])
+    known = [gate.name for gate in profile.every_gate]
+    strange = [gate for gate in run["chosen"] if gate not in known]
+    if strange:
+        raise UsageError(
+            f"run {name} is damaged or was edited: it says that it drove {', '.join(strange)}, and its"
+            f" settings are those of {', '.join(known)}"
+        )
+    return profile
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

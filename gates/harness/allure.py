@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gates import registry
-from gates.harness import history, junit, room
+from gates.harness import history, junit, room, shape
 from gates.harness.record import RunFolder, write_json, write_whole
 from gates.harness.verdict import Finding, GateVerdict, Measure, RunVerdict, Table, Verdict, spec_of
 from gates.spec import SIGNS, GateSpec
@@ -274,6 +274,7 @@ def _span(folder: RunFolder, run: Mapping[str, Any], gate: GateVerdict) -> Span:
     events = history.read(folder.history(gate.name))
     started = next(history.notes(events, room.STARTED), None)
     begun = datetime.fromisoformat(run["started_utc"]).timestamp()
-    start = int(float(started.get("unix_s", begun) if started else begun) * 1000)
+    said: Any = started.get("unix_s") if started else None
+    start = int((begun if shape.number(said, "unix_s") else said) * 1000)
     planned = next(history.notes(events, room.PLANNED), None)
     return Span(start, start + int(gate.seconds * 1000), planned.get("cells") if planned else None)

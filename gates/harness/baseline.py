@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from gates.errors import UsageError
-from gates.harness import history, provenance
+from gates.harness import history, provenance, shape
 from gates.harness.record import RunFolder, State, write_whole
 from gates.harness.verdict import spec_of
 
 SCHEMA = 1
 CANDIDATE = "candidate"
+_BASELINE = shape.fields(
+    {
+        **dict.fromkeys(("run", "reason", "model_sha256", "profile_sha256"), shape.text),
+        "measures": shape.table(shape.number),
+        "items": shape.table(shape.rows(shape.table(shape.anything))),
+    }
+)
 FOLDER = provenance.ROOT / "reports" / "baselines"
 
 
@@ -117,8 +124,13 @@ def _forbids(measure: Mapping[str, Any]) -> bool:
 def _checked(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"baseline {path} is not JSON: {error}") from error
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise UsageError(f"baseline {path} is not of schema {SCHEMA}; promote a run anew to replace it")
+    fault = _BASELINE(record, "baseline")
+    if fault:
+        raise UsageError(
+            f"baseline {path} is damaged or was edited: {fault}; promote a run anew to replace it"
+        )
     return record

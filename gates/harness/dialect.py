@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,6 +25,7 @@ from gates.harness.reply import (
     Reply,
     Usage,
 )
+from gates.harness.shape import parsed_whole
 from gates.harness.sse import ServerEvent
 
 DONE: Final = "[DONE]"
@@ -266,7 +268,7 @@ def model_of(entry: object) -> Model:
 def json_object(content: bytes) -> Mapping[str, Any]:
     """The JSON object in these bytes; raises Malformed."""
     try:
-        body = json.loads(content, parse_constant=_refuse_constant)
+        body = json.loads(content, parse_constant=_refuse_constant, parse_int=parsed_whole)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {_short(content)}") from error
     if not isinstance(body, dict):
@@ -309,8 +311,9 @@ def refusal(status: int, body: Mapping[str, Any], *, retry_after: str | None = N
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """The header in seconds; None where it is missing, or a date."""
-    return float(retry_after) if retry_after and retry_after.strip().isdigit() else None
+    """The header in seconds; None where it is missing, a date, or no time that anybody could wait."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*", retry_after or "")
+    return float(found[1]) if found else None
 
 
 def _short(value: object) -> str:

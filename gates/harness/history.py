@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from gates.errors import CheckError
+from gates.harness.shape import parsed_whole
 
 EventKind = Literal["invoke", "ok", "fail", "info"]
 KINDS: tuple[EventKind, ...] = ("invoke", "ok", "fail", "info")
@@ -130,7 +132,10 @@ class History:
         data = (
             json.dumps(line, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
         )
-        if os.write(self._file, data) != len(data):
+        written = os.write(self._file, data)
+        if written != len(data):
+            # A later line, when there is room again, must not stand behind half of this one.
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError(errno.ENOSPC, "a line was cut: is the disk full?", str(self.path))
         os.fsync(self._file)
 
@@ -170,7 +175,7 @@ def notes(events: Sequence[Event], what: str) -> Iterator[Event]:
 
 def _item(path: Path, number: int, line: bytes) -> Event:
     try:
-        fields = json.loads(line, parse_constant=_refuse_constant)
+        fields = json.loads(line, parse_constant=_refuse_constant, parse_int=parsed_whole)
     except (ValueError, RecursionError) as error:
         raise CheckError(f"{path.name}, line {number}: not an item ({error})") from error
     if not isinstance(fields, dict):
@@ -180,11 +185,13 @@ def _item(path: Path, number: int, line: bytes) -> Event:
 
 def _parsed(path: Path, number: int, line: bytes) -> Event:
     try:
-        raw = json.loads(line, parse_constant=_refuse_constant)
+        raw = json.loads(line, parse_constant=_refuse_constant, parse_int=parsed_whole)
         kind = raw.pop("kind")
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
         head = {name: raw.pop(name) for name in ("op", "t_s", "client", "what")}
+        if not math.isfinite(float(head["t_s"])):
+            raise ValueError(f"t_s is {head['t_s']}")
         return Event(
             op=int(head["op"]),
             t_s=float(head["t_s"]),

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,14 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from gates.errors import InfrastructureError, UsageError
+from gates.harness import shape
+from gates.harness.shape import Shape
 
 SCHEMA = 1
 LATEST = "latest"
-RUN_FIELDS = (  # what judging and tagging read; a record without one of them was not written by a run
-    *("state", "profile", "profile_sha256", "settings", "chosen", "seed", "seed_of_profile", "own_server"),
-    *("tree", "model", "server"),
-)
-VERDICT_FIELDS = ("profile", "verdict", "reasons", "run", "gates")
 
 
 class State(StrEnum):
@@ -37,6 +34,71 @@ class State(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     INFRASTRUCTURE = "infrastructure"
+
+
+_FILE = shape.fields({"file": shape.text, "bytes": shape.whole, "sha256": shape.text})
+_HOST = {
+    **dict.fromkeys(("system", "release", "machine", "python", "processor"), shape.text),
+    **dict.fromkeys(("cpus", "memory_gib"), shape.number),
+}
+# What judging, reports and tags read; a record without one of them was not written by a run.
+_RUN = shape.fields(
+    {
+        "state": shape.one_of(*State),
+        **dict.fromkeys(("profile", "profile_sha256"), shape.text),
+        "settings": shape.table(shape.table(shape.anything)),
+        "chosen": shape.rows(shape.text, least=1),
+        "seed": shape.whole,
+        **dict.fromkeys(("seed_of_profile", "own_server"), shape.switch),
+        "tree": shape.fields(
+            {"commit": shape.maybe(shape.text), "tree": shape.maybe(shape.text), "dirty": shape.switch}
+        ),
+        "model": shape.maybe(_FILE),
+        "server": shape.fields({"launched": shape.switch}, command=shape.rows(shape.text)),
+        "host": shape.fields(_HOST),
+        "started_utc": shape.time,
+        "leftover": shape.maybe(shape.rows(shape.text)),
+    },
+    part=shape.rows(shape.whole, least=2),
+    finished_utc=shape.time,
+    resumed_utc=shape.rows(shape.time),
+    seconds=shape.number,
+    error=shape.text,
+    served_models=shape.rows(shape.text),
+)
+_MEASURE = shape.fields(
+    {
+        "id": shape.text,
+        "title": shape.text,
+        "verdict": shape.one_of("pass", "fail", "unknown"),
+        "value": shape.maybe(shape.number),
+        "limit": shape.number,
+        "better": shape.one_of("lower", "higher"),
+        "n": shape.whole,
+        "notice": shape.switch,
+    }
+)
+_VERDICT = shape.fields(
+    {
+        "profile": shape.text,
+        "verdict": shape.one_of("pass", "fail", "unknown"),
+        "reasons": shape.rows(shape.text),
+        "run": _RUN,
+        "gates": shape.rows(
+            shape.fields(
+                {
+                    "name": shape.text,
+                    "title": shape.text,
+                    "verdict": shape.one_of("pass", "fail", "unknown"),
+                    "seconds": shape.number,
+                    "measures": shape.rows(_MEASURE, least=1),
+                    "findings": shape.rows(shape.table(shape.text)),
+                }
+            ),
+            least=1,
+        ),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +174,7 @@ class RunFolder:
             raise UsageError(f"{self.run_json} is not JSON: {error}") from error
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
             raise UsageError(f"{self.run_json} is not a run record of schema {SCHEMA}")
-        return _complete(self.run_json, record, RUN_FIELDS)
+        return _sound(self.run_json, record, _RUN)
 
     def read_verdict(self) -> dict[str, Any]:
         """The content of `verdict.json`; UsageError when the run was never judged."""
@@ -127,7 +189,7 @@ class RunFolder:
             ) from error
         if not isinstance(content, dict):
             raise UsageError(f"{self.verdict_json} is not a verdict; move it away, then judge the run again")
-        return _complete(self.verdict_json, content, VERDICT_FIELDS)
+        return _sound(self.verdict_json, content, _VERDICT)
 
     def read_details(self) -> dict[str, Any]:
         """The content of `details.json`; empty when it was never written or is damaged."""
@@ -234,10 +296,10 @@ def _made(path: Path) -> bool:
     return True
 
 
-def _complete(path: Path, content: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    absent = [name for name in fields if name not in content]
-    if absent:
-        raise UsageError(f"{path} lacks {', '.join(absent)}: it is damaged or was edited")
+def _sound(path: Path, content: dict[str, Any], wanted: Shape) -> dict[str, Any]:
+    fault = wanted(content, path.stem)
+    if fault:
+        raise UsageError(f"{path} is damaged or was edited, so nothing was done with it: {fault}")
     return content
 
 

@@ -53,5 +53,5 @@ def _floor(side: Sequence[ItemRecord]) -> float:
 
 
 def _length(side: Sequence[ItemRecord]) -> float:
-    counted = [record.completion_tokens for record in side if record.completion_tokens]
+    counted = [tokens for record in side if (tokens := record.completion_tokens or 0) > 0]
     return fmean(counted) if counted else 0.0

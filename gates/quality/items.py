@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from gates.errors import CheckError
+from gates.harness import shape
 from gates.harness.baseline import Baseline
 from gates.quality.asking import Arm
-from gates.quality.grading import State
+from gates.quality.grading import Grade, State
 
 Outcome = Literal["answered", "truncated", "refused", "empty", "fault"]
 ServerRole = Literal["candidate", "baseline", "baseline_again"]
@@ -71,12 +72,21 @@ class ItemRecord:
 _FIELDS: Final = frozenset(field.name for field in dataclasses.fields(ItemRecord))
 
 
-_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
-    "arm": get_args(Arm),
-    "server": ROLES,
-    "state": get_args(State),
-    "outcome": OUTCOMES,
-}
+_SHAPE: Final = shape.fields(
+    {
+        **dict.fromkeys(("set", "item", "category", "cluster", "prompt_sha256"), shape.text),
+        **dict.fromkeys(("text", "extracted", "note", "finish_reason", "grader_version"), shape.text),
+        **dict.fromkeys(("repeat", "reasoning_length", "retries"), shape.whole),
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), shape.maybe(shape.whole)),
+        **dict.fromkeys(("score", "ttft_s", "seconds"), shape.maybe(shape.number)),
+        "correct": shape.maybe(shape.switch),
+        "token_ids": shape.rows(shape.whole),
+        "arm": shape.one_of(*get_args(Arm)),
+        "server": shape.one_of(*ROLES),
+        "state": shape.one_of(*get_args(State)),
+        "outcome": shape.one_of(*OUTCOMES),
+    }
+)
 
 
 def as_json(record: ItemRecord) -> dict[str, Any]:
@@ -89,10 +99,20 @@ def from_json(values: Mapping[str, Any]) -> ItemRecord:
     missing, unknown = sorted(_FIELDS - values.keys()), sorted(values.keys() - _FIELDS)
     if missing or unknown:
         raise CheckError(f"not the record of an item: it lacks {missing} and has unknown {unknown}")
-    for name, allowed in _ALLOWED.items():
-        if values[name] not in allowed:
-            raise CheckError(f"not the record of an item: {name} is {values[name]!r}, allowed: {allowed}")
+    fault = _SHAPE(dict(values), "item") or _contradiction(values)
+    if fault:
+        raise CheckError(f"not the record of an item: {fault}")
     return ItemRecord(**{**values, "token_ids": tuple(values["token_ids"])})
+
+
+def _contradiction(values: Mapping[str, Any]) -> str:
+    """In words that state, `correct` and score do not say the same; empty when they do."""
+    right = Grade(values["state"]).right
+    score = None if right is None else float(right)
+    if (values["correct"], values["score"]) == (right, score):
+        return ""
+    said = f"correct {values['correct']} and score {values['score']}"
+    return f"its state {values['state']} goes with correct {right} and score {score}, not with {said}"
 
 
 class Writer:

@@ -163,7 +163,8 @@ def _scores(found: Traffic, records: Sequence[ItemRecord]) -> None:
 
 def _length(part: Part, own: Sequence[ItemRecord]) -> tuple[float | None, str]:
     """By which factor the replies are longer or shorter than usual, and in words; None without counts."""
-    counted = [r.completion_tokens for r in own if r.completion_tokens and r.outcome != "fault"]
+    said = [r.completion_tokens or 0 for r in own if r.outcome != "fault"]
+    counted = [tokens for tokens in said if tokens > 0]
     if not counted:
         return None, f"{part.name}: no reply has counts"
     mean = fmean(counted)

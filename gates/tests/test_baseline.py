@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from gates.harness import baseline
 from gates.profile import Profile, checked
 from gates.spec import MeasureSpec
 from gates.tests.conftest import ECHO, echo_tables
-from gates.tests.judged import make_run, measures, run_record
+from gates.tests.judged import make_run, measures
 
 MODEL = {"file": "model.gguf", "bytes": 11, "sha256": "m" * 64}
 
@@ -107,10 +108,32 @@ def test_a_spoiled_baseline_stops_the_run(tmp_path: Path, echo_profile: Profile,
         baseline.adopt(folder, MODEL, "echo", root=tmp_path)
 
 
-def test_judging_needs_nothing_but_the_run_folder(tmp_path: Path, echo_profile: Profile) -> None:
+def test_judging_needs_nothing_but_the_run_folder(
+    tmp_path: Path, echo_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make_run(tmp_path, echo_profile)
-    folder.write_run(run_record(echo_profile, chosen=[]))
+    monkeypatch.setattr(registry, "GATES", (ECHO, replace(ECHO, name="further", title="Further")))
 
-    assert ["Echo: the last word comes back: left out by --only"] == list(
-        conduct.judge_run(folder, echo_profile).not_tested[:1]
-    )
+    assert ["Further: not in profile echo"] == list(conduct.judge_run(folder, echo_profile).not_tested[:1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        (
+            {"measures": {"echo.right_ratio": "high"}},
+            "measures.echo.right_ratio is 'high', allowed: a number",
+        ),
+        ({"items": {"quality": [1]}}, r"items.quality\[0\] is 1, allowed: an object"),
+        ({"items": None}, "items is None, allowed: an object"),
+    ],
+)
+def test_an_edited_baseline_stops_the_run_and_names_the_field(
+    tmp_path: Path, echo_profile: Profile, changes: dict[str, Any], fault: str
+) -> None:
+    folder = make_run(tmp_path / "runs", echo_profile)
+    path = baseline.promote(folder, "a first one", root=tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | changes))
+
+    with pytest.raises(UsageError, match=f"is damaged or was edited: .*{fault}"):
+        baseline.adopt(folder, MODEL, "echo", root=tmp_path)

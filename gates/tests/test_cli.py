@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -27,6 +28,26 @@ def test_help_lists_every_command() -> None:
     assert ExitCode.PASS == done.returncode
     for command in ("run", "plan", "judge", "report", "tag", "baseline"):
         assert f" {command} " in done.stdout
+
+
+def test_a_reader_that_leaves_early_changes_no_exit_code() -> None:
+    with subprocess.Popen([sys.executable, "-m", "gates", "plan"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+
+    assert ExitCode.PASS == process.returncode
+
+
+def test_what_a_terminal_cannot_show_is_written_in_another_way(
+    echo_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path, echo_profile, state="infrastructure", error="\ud800 and \u2028")
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", shown)
+
+    assert ExitCode.UNKNOWN == cli.main(["judge", str(folder.path)])
+    shown.flush()
+    assert b"\\ud800 and \\u2028" in shown.buffer.getvalue()
 
 
 @pytest.mark.parametrize(

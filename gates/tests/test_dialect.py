@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.harness.dialect import BROKEN_OFF, ENDS, StreamedReply, json_object, model_of, whole_reply
+from gates.harness.dialect import (
+    BROKEN_OFF,
+    ENDS,
+    StreamedReply,
+    json_object,
+    model_of,
+    raise_for_status,
+    whole_reply,
+)
 from gates.harness.reply import BrokenOff, ClientError, CutShort, Malformed, Refused, Reply, Usage
 from gates.harness.sse import EventParser, ServerEvent
 
@@ -392,3 +400,16 @@ def whole(body: dict[str, Any]) -> Reply:
 def only_chunk(body: dict[str, Any]) -> Reply:
     """The body as the only chunk of a stream."""
     return streamed(body, "[DONE]").finish(1.0)
+
+
+@pytest.mark.parametrize("header", ["9" * 400, "\u00b2", "-5", "Wed, 21 Oct 2026 07:28:00 GMT", "1e9", ""])
+def test_a_time_to_wait_that_nobody_could_is_none(header: str) -> None:
+    with pytest.raises(Refused) as error:
+        raise_for_status(429, b"{}", retry_after=header)
+
+    assert error.value.retry_after_s is None
+
+
+def test_a_count_of_hundreds_of_digits_is_malformed() -> None:
+    with pytest.raises(Malformed, match="not JSON"):
+        json_object(b'{"usage": {"prompt_tokens": ' + b"1" * 400 + b"}}")

@@ -35,6 +35,22 @@ def write_three(path: Path) -> None:
         record.invoke("chat", cell="c")
 
 
+def test_a_line_for_which_there_is_no_room_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "h.jsonl"
+    write = os.write
+    with History(path) as record:
+        record.note("before")
+        monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        with pytest.raises(OSError, match="is the disk full"):
+            record.note("cut")
+        monkeypatch.setattr(os, "write", write)
+        record.note("after")  # there is room again
+
+    assert ["before", "after"] == [event.what for event in read(path)]
+
+
 def test_operations_join_what_was_asked_with_what_became_of_it(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     write_three(path)

@@ -37,6 +37,16 @@ def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: 
     assert (folder.path / "verdict.rejudged.json").is_file()
 
 
+def test_a_record_changed_after_its_verdict_is_not_confirmed(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    judge.confirm(folder)
+    path = folder.history("echo")
+    path.write_bytes(path.read_bytes().replace(b"You said word", b"You said  word", 1))
+
+    with pytest.raises(UsageError, match="judged again is not what was recorded"):
+        judge.confirm(folder)
+
+
 def test_a_run_of_another_registry_is_sent_to_its_own_commit(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
     settings = folder.read_run()["settings"]

@@ -77,7 +77,7 @@ def test_the_record_names_its_parts_and_all_that_they_left(tmp_path: Path, echo_
     [
         ({"seed": 8}, "seed"),
         ({"model": None}, "model"),
-        ({"profile_sha256": "1" * 64, "chosen": []}, "profile, gates"),
+        ({"profile_sha256": "1" * 64, "chosen": ["other"]}, "profile, gates"),
     ],
 )
 def test_runs_that_are_no_parts_of_one_are_refused(

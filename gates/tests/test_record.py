@@ -6,19 +6,23 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gates import judge
 from gates.errors import InfrastructureError, UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
+from gates.profile import Profile, load
+from gates.tests.judged import make_run, run_record
 
 NOW = datetime(2026, 11, 30, 9, 25, 0, tzinfo=UTC)
 
 
 def make(root: Path, *, profile: str = "ci") -> RunFolder:
     folder = record.create(root, profile=profile, commit="1af82ad", now=NOW)
-    folder.write_run(dict.fromkeys(record.RUN_FIELDS))
+    folder.write_run(run_record(load("ci"), chosen=["quality"]))
     return folder
 
 
@@ -63,6 +67,48 @@ def test_a_spoiled_run_record_is_refused(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(UsageError, match=r"run\.json"):
         folder.read_run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"state": "done"}, "state is 'done', allowed: running, finished"),
+        ({"chosen": []}, r"chosen is \[\], allowed: a list of at least 1"),
+        ({"settings": None}, "settings is None, allowed: an object"),
+        ({"seconds": 10**400}, "seconds is .*, allowed: a number"),
+        ({"started_utc": "yesterday"}, "started_utc is 'yesterday', allowed: a time"),
+        ({"host": {}}, "host lacks system"),
+        ({"model": {"file": "m", "bytes": 1, "sha256": 5}}, "model.sha256 is 5, allowed: a text"),
+        ({"leftover": [7]}, r"leftover\[0\] is 7, allowed: a text"),
+    ],
+)
+def test_an_edited_run_record_is_refused_by_the_field(
+    tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    folder = make(tmp_path)
+    folder.write_run(folder.read_run() | changes)
+
+    with pytest.raises(UsageError, match=rf"run\.json is damaged or was edited.*{fault}"):
+        folder.read_run()
+
+
+def test_a_run_of_no_gate_that_its_settings_have_is_no_pass(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    folder.write_run(folder.read_run() | {"chosen": ["nothing"]})
+
+    with pytest.raises(UsageError, match="it says that it drove nothing, and its settings are those of"):
+        judge.judge(folder)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"gates": []}, {"gates": None}, {"verdict": "perfect"}, {"reasons": [1]}, {"run": {}}]
+)
+def test_an_edited_verdict_is_refused(tmp_path: Path, echo_profile: Profile, changes: dict[str, Any]) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    folder.verdict_json.write_text(json.dumps(folder.read_verdict() | changes))
+
+    with pytest.raises(UsageError, match=r"verdict\.json is damaged or was edited"):
+        folder.read_verdict()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])

@@ -108,7 +108,6 @@ def test_without_a_model_the_tag_names_the_one_that_was_judged(
         pytest.param({"profile_sha256": "0" * 64}, "the profile has changed since", id="other_profile"),
         pytest.param({"seed_of_profile": False}, "a seed of its own", id="own_seed"),
         pytest.param({"seed": 8}, "a seed of its own", id="edited_seed"),
-        pytest.param({"chosen": []}, "it left out gates", id="edited_choice"),
         pytest.param(
             {"settings": echo_tables(min_right_ratio=0.1)}, "not those of the profile", id="edited_limits"
         ),
@@ -189,6 +188,16 @@ def test_a_spoiled_record_allows_nothing_and_keeps_no_good_one_from_it(
     (released(second=2).path / name).write_text(text)
 
     assert good.path.name == try_tag()
+
+
+def test_a_run_whose_choice_of_gates_was_edited_does_not_allow_it(
+    released: MakeRun, try_tag: Callable[..., str]
+) -> None:
+    folder = released()
+    folder.write_run(folder.read_run() | {"chosen": []})
+
+    with pytest.raises(NotReleasable, match=r"chosen is \[\]"):
+        try_tag()
 
 
 def test_without_any_run_the_answer_says_how_to_make_one(try_tag: Callable[..., str]) -> None:

@@ -253,7 +253,7 @@ def test_the_value_of_the_claim_is_that_of_its_worst_set(lost: int, value: float
 
 def test_noise_counts_changes_in_both_directions_over_all_sets() -> None:
     now = [*side(answers(N, wrong=range(10))), *side(answers(N), set="mmlu")]
-    again = [replace(one, repeat=1, correct=not one.correct) for one in now[8:12]]
+    again = [record(place, place < 10, repeat=1) for place in range(8, 12)]
     again += [replace(one, repeat=1) for one in now[N : N + 36]]
     found = measures(judged([*now, *again], now, planned={"gsm8k": {"fast": N}, "mmlu": {"fast": N}}))
 

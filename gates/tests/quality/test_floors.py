@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gates.harness.record import RUN_FIELDS, RunFolder
+from gates import profile
+from gates.harness.record import RunFolder
 from gates.harness.stats import wilson
 from gates.quality import floors, items
+from gates.tests.judged import run_record
 from gates.tests.quality.driving import settings
 from gates.tests.quality.records import answers, side
 
@@ -51,6 +53,6 @@ def test_second_answers_the_control_and_lost_items_do_not_count() -> None:
 
 
 def test_a_run_without_the_gate_gives_none(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_run({**dict.fromkeys(RUN_FIELDS), "chosen": ["needle"]})
+    RunFolder(tmp_path).write_run(run_record(profile.load("ci"), chosen=["needle"]))
 
     assert [] == floors.of_run(RunFolder(tmp_path))

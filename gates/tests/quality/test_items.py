@@ -78,6 +78,11 @@ def test_a_record_goes_behind_the_whole_ones_and_not_behind_a_torn_one(tmp_path:
         ({"set": "gsm8k"}, "it lacks"),
         ({**items.as_json(ONE), "colour": 1}, "unknown .'colour'"),
         ({**items.as_json(ONE), "outcome": "lost"}, "outcome is 'lost'"),
+        ({**items.as_json(ONE), "state": ["pass"]}, r"state is \['pass'\]"),
+        ({**items.as_json(ONE), "retries": 10**400}, "retries is .*, allowed: a number"),
+        ({**items.as_json(ONE), "text": None}, "text is None, allowed: a text"),
+        ({**items.as_json(ONE), "state": "fail"}, "state fail goes with correct False and score 0.0, not"),
+        ({**items.as_json(ONE), "score": 0.0}, "state pass goes with correct True and score 1.0, not"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(values: dict[str, object], message: str) -> None:
