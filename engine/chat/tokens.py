@@ -19,7 +19,7 @@ class TokenReader:
 
     def push(self, token: int) -> list[Output]:
         """What can be handed out with this token; bytes of an unfinished character wait for the next."""
-        names = {self.markers.think: THINK, self.markers.end_think: END_THINK}
-        if token in names:
-            return self.parser.push(self.decoder.flush()) + self.parser.push_marker(names[token])
-        return self.parser.push(self.decoder.push(token))
+        if token != self.markers.think and token != self.markers.end_think:
+            return self.parser.push(self.decoder.push(token))
+        name = THINK if token == self.markers.think else END_THINK
+        return self.parser.push(self.decoder.flush()) + self.parser.push_marker(name)

@@ -7,6 +7,7 @@ comes in drips after it was refused.  One that sends much in tiny pieces would k
 from __future__ import annotations
 
 import asyncio
+import functools
 import resource
 import sys
 from collections.abc import Callable
@@ -14,10 +15,11 @@ from typing import Any, ClassVar
 
 import h11
 import msgspec
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from engine.errors import CapacityError, EngineError, RequestError
 from engine.server.dialects.openai import error_body
+from engine.server.stream import STRAIGHT
 
 SLICE = 8 * 1024  # bytes
 AT_ONCE = 8  # connections that are taken before others are served
@@ -51,6 +53,23 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
         self._turned_away = turned_away
         self._limit: asyncio.TimerHandle | None = None
         self._slice = bytearray()
+        self._inner, self.app = self.app, self._answer
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application; where a body without a length is chunked it may also write parts straight.
+
+        Every part of a stream passes six functions and the states of h11 otherwise, to become the same bytes.
+        """
+        if scope["http_version"] == "1.1" and scope["method"] != "HEAD":
+            scope = {**scope, "extensions": {STRAIGHT: functools.partial(self._write, self.cycle)}}
+        await self._inner(scope, receive, send)
+
+    def _write(self, cycle: RequestResponseCycle, part: bytes) -> bool:
+        """Write a part of a chunked body; False before it began, after its end, and while the client lags."""
+        if cycle.disconnected or self.flow.write_paused or self.conn.our_state is not h11.SEND_BODY:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        return True
 
     def get_buffer(self, _: int) -> bytearray:
         """Where the event loop puts what it reads next."""
