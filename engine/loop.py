@@ -76,6 +76,7 @@ class Engine:
     """Runs requests on a runner; every method may be called from any thread.
 
     A sink is called on the engine's thread: Started, then Generated, then one Finished; it must not block.
+    `told` is called there too, whenever sinks were.
     Token rules work on `aside`, beside a step; None makes two threads for them.
     With `threaded` = False there is no engine thread, and whoever made the engine calls `turn`.
     """
@@ -89,8 +90,10 @@ class Engine:
         aside: Executor | None = None,
         threaded: bool = True,
         shelf: Shelf | None = None,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
         self.limits = limits
+        self._told = told
         self.metrics = Metrics(clock)
         self._runner = runner
         self._clock = clock
@@ -99,6 +102,7 @@ class Engine:
         self._states: dict[str, State] = {}
         self._kept: dict[int, State] = {}
         self._tickets: dict[str, Ticket] = {}
+        self._untold: list[tuple[Ticket, Event]] = []
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._shelving: Shelving | None = None
         if shelf is not None:
@@ -190,6 +194,7 @@ class Engine:
         self._inbox.put(self._stop)
         if self._thread is None:
             self._read_inbox(wait=False)
+            self._hand_out()
         else:
             self._thread.join()
 
@@ -200,6 +205,7 @@ class Engine:
         self._read_inbox(wait=wait)
         plan = Plan() if self._stopped else self._scheduler.plan()
         self._execute(plan)
+        self._hand_out()
         self._memory = self._scheduler.memory.stats()
         return plan.idle
 
@@ -265,6 +271,7 @@ class Engine:
         tickets, self._tickets, self._states = self._tickets, {}, {}
         for ticket in tickets.values():  # not through the scheduler: it may be what broke
             self._dismiss(ticket, FinishReason.FAILED, "the engine stopped")
+        self._hand_out()
 
     def _execute(self, plan: Plan) -> None:
         self._spill(plan.evictions)
@@ -273,6 +280,7 @@ class Engine:
         slices = tuple(piece for piece in plan.slices if piece.sequence not in late)
         if not slices:
             return
+        self._hand_out()  # who was let in learns of it before the step
         work = [(self._states[piece.sequence].cache, self._scheduler.tokens(piece)) for piece in slices]
         logits = self._attempt(
             lambda: np.asarray(self._runner.step(work)), tuple(piece.sequence for piece in slices)
@@ -460,12 +468,21 @@ class Engine:
         self._tell(ticket, Finished(reason, timings, message))
 
     def _tell(self, ticket: Ticket, event: Event) -> None:
-        """Hand an event out; RuntimeError means the caller's own loop is gone, so its request is ended."""
-        try:
-            ticket.sink(event)
-        except RuntimeError:
-            log.warning("event=caller_gone request=%s", ticket.request.id)
-            self.cancel(ticket.request.id)
+        """Keep an event until the next `_hand_out`: all of a step are told together."""
+        self._untold.append((ticket, event))
+
+    def _hand_out(self) -> None:
+        """Tell what happened; RuntimeError means the caller's own loop is gone, so its request is ended."""
+        if not self._untold:
+            return
+        untold, self._untold = self._untold, []
+        for ticket, event in untold:
+            try:
+                ticket.sink(event)
+            except RuntimeError:
+                log.warning("event=caller_gone request=%s", ticket.request.id)
+                self.cancel(ticket.request.id)
+        self._told()
 
 
 def _blame(error: Exception) -> str:

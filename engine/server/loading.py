@@ -22,6 +22,7 @@ from engine.gguf.file import GGUFFile
 from engine.kernels.rows import Storage
 from engine.loop import Engine
 from engine.scheduler.scheduler import SchedulerLimits
+from engine.server.mailbox import Mailbox
 from engine.server.service import Service
 from engine.tokenizer import Tokenizer
 
@@ -81,15 +82,16 @@ def assemble(
     shelf: Shelf | None = None,
 ) -> Service:
     """A service around any runner; `context` in tokens."""
-    markers = Markers.of(tokenizer)
+    markers, mailbox = Markers.of(tokenizer), Mailbox()
     return Service(
-        engine=Engine(runner, limits(settings.engine, context=context), shelf=shelf),
+        engine=Engine(runner, limits(settings.engine, context=context), shelf=shelf, told=mailbox.wake),
         tokenizer=tokenizer,
         markers=markers,
         rules=Rules(tokenizer, markers),
         model_id=settings.server.model_id or model_id(name),
         display_name=name,
         context=context,
+        mailbox=mailbox,
     )
 
 

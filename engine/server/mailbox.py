@@ -1,6 +1,7 @@
-"""Carries events from the engine's thread to the server's event loop, many with one wake-up.
+"""Carries events from the engine's thread to the server's event loop, those of a step with one wake-up.
 
-A wake-up is a system call in which the engine's thread gives up the interpreter; one a step is enough.
+A wake-up is a system call in which the engine's thread gives up the interpreter, and the loop takes it: woken by
+the first letter of sixteen, it was woken nine times a step, and each time the engine waited.
 """
 
 from __future__ import annotations
@@ -15,22 +16,29 @@ Taker = Callable[[Event], None]
 
 
 class Mailbox:
-    """Post from any thread; letters are handed over on the loop, in order."""
+    """Post from any thread, then `wake`; letters are handed over on the loop of the last one, in order."""
 
     def __init__(self) -> None:
         self._letters: deque[tuple[Taker, Event]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = False  # a delivery is due that has not begun
 
     def post(self, loop: asyncio.AbstractEventLoop, take: Taker, event: Event) -> None:
-        """Have `take` called on the loop; raises RuntimeError when the loop is closed."""
+        """Have `take` called on the loop after the next `wake`; raises RuntimeError when the loop is closed."""
+        if loop.is_closed():
+            raise RuntimeError("the event loop is closed; nobody takes letters there any more")
+        self._loop = loop
         self._letters.append((take, event))
-        if not self._woken:
-            self._woken = True  # before the call: the delivery may be over when it returns
-            try:
-                loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                self._woken = False
-                raise
+
+    def wake(self) -> None:
+        """Have everything delivered that was posted."""
+        if self._woken or not self._letters or self._loop is None:
+            return
+        self._woken = True  # before the call: the delivery may be over when it returns
+        try:
+            self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:  # it closed meanwhile, and whoever waited there with it
+            self._woken = False
 
     def _deliver(self) -> None:
         self._woken = False  # first: a letter posted from here on wakes again

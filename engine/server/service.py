@@ -27,7 +27,7 @@ Status = Literal["loading", "ok", "draining", "stalled", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One loaded model behind its engine; `context` in tokens."""
+    """One loaded model behind its engine, which wakes the mailbox; `context` in tokens."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -36,7 +36,7 @@ class Service:
     display_name: str
     context: int
     rules: Rules
-    mailbox: Mailbox = field(default_factory=Mailbox)
+    mailbox: Mailbox
     prefixes: EffortPrefixes = field(default_factory=EffortPrefixes)
     replay: Replay = field(default_factory=Replay)
 

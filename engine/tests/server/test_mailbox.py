@@ -24,6 +24,7 @@ def test_letters_of_many_threads_arrive_once_and_in_the_order_of_each() -> None:
 
             for number in range(500):
                 mailbox.post(loop, take, Generated(number))
+                mailbox.wake()
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -51,11 +52,14 @@ def test_many_letters_need_one_wake_up() -> None:
     loop, mailbox = Counting(), Mailbox()
     for number in range(100):
         mailbox.post(loop, heard.append, Generated(number))
+    early = loop.wakes
+    mailbox.wake()
+    mailbox.wake()
     wakes = loop.wakes
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
 
-    assert (1, 100) == (wakes, len(heard))
+    assert (0, 1, 100) == (early, wakes, len(heard))
 
 
 def test_a_closed_loop_is_told_to_whoever_posts() -> None:
@@ -66,3 +70,13 @@ def test_a_closed_loop_is_told_to_whoever_posts() -> None:
         mailbox.post(loop, lambda _: None, Generated(1))
     with pytest.raises(RuntimeError):
         mailbox.post(loop, lambda _: None, Generated(2))
+
+
+def test_a_loop_that_closes_before_it_is_woken_takes_nothing() -> None:
+    heard: list[Event] = []
+    loop, mailbox = asyncio.new_event_loop(), Mailbox()
+    mailbox.post(loop, heard.append, Generated(1))
+    loop.close()
+    mailbox.wake()
+
+    assert [] == heard
