@@ -222,6 +222,22 @@ def test_a_request_that_cannot_start_over_fails_alone() -> None:
     engine.close()
 
 
+def test_all_rows_of_a_step_are_told_together() -> None:
+    """A wake-up between two of them lets the woken thread take the interpreter while the rest is drawn."""
+    heard: list[str] = []
+    engine = Engine(FakeRunner(VOCAB), LIMITS, threaded=False, told=lambda: heard.append("told"))
+    for name in "abc":
+        engine.submit(request(name, prompt(3), 4), lambda event: heard.append(type(event).__name__))
+    while not engine.turn():
+        pass
+    engine.close()
+    steps = " ".join(heard).split(" told")
+
+    assert ["Started Started Started", *[" Generated Generated Generated"] * 3] == steps[:4]
+    assert " Generated Finished Generated Finished Generated Finished" == steps[4]
+    assert [""] == steps[5:]
+
+
 class Once(FakeRunner):
     """No memory for the next new state, once, when a test says so."""
 

@@ -64,6 +64,31 @@ def test_headers_of_a_later_request_are_given_up_too(monkeypatch: pytest.MonkeyP
         assert b"" == raw.recv(1000)
 
 
+STREAMED = b'{"messages": [{"role": "user", "content": "Hi"}], "stream": true}'
+END = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "end"),
+    [
+        pytest.param(b"1.0", END, id="until_the_close"),
+        pytest.param(b"1.1", b"%x\r\n%b\r\n0\r\n\r\n" % (len(END), END), id="in_chunks"),
+    ],
+)
+def test_a_stream_is_written_in_the_form_of_its_client(version: bytes, end: bytes) -> None:
+    opening = b"POST %b HTTP/%b\r\nhost: x\r\nconnection: close\r\n" % (CHAT.encode(), version)
+    with live_server() as live, socket.create_connection(("127.0.0.1", live.port)) as raw:
+        raw.settimeout(GENEROUS_S)
+        raw.sendall(b"%bcontent-length: %d\r\n\r\n%b" % (opening, len(STREAMED), STREAMED))
+        answer = b"".join(iter(lambda: raw.recv(1000), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert (b"transfer-encoding: chunked" in head.lower()) == (version == b"1.1")
+    assert body.endswith(end)
+    assert body.count(b"\r\n") == (0 if version == b"1.0" else 2 * body.count(b"\n\n") + 2)
+
+
 def test_an_answer_may_take_longer_than_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PatientProtocol, "headers_s", 0.1)
     with live_server() as hasty, socket.create_connection(("127.0.0.1", hasty.port)) as raw:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.server.stream import EventStream
+from engine.server.stream import STRAIGHT, EventStream
 
 
 def test_frames_that_are_all_ready_do_not_hide_that_the_client_left() -> None:
@@ -75,3 +75,35 @@ def test_a_stream_whose_head_cannot_be_sent_ends_its_work() -> None:
         asyncio.run(stream({}, receive, send))
 
     assert [True] == ended
+
+
+def test_parts_go_straight_where_they_can_and_in_order() -> None:
+    way: list[tuple[str, bytes]] = []
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        for frame in (b"one", b"lags", b"two"):
+            yield frame
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        way.append(("sent", message.get("body", b"head")))
+
+    def straight(part: bytes) -> bool:
+        if part == b"lags":
+            return False
+        way.append(("straight", part))
+        return True
+
+    stream = EventStream(frames(), silent=lambda: b"", keepalive_s=5.0, ended=lambda: None)
+    asyncio.run(stream({"extensions": {STRAIGHT: straight}}, receive, send))
+
+    assert way == [
+        ("sent", b"head"),
+        ("straight", b"one"),
+        ("sent", b"lags"),
+        ("straight", b"two"),
+        ("sent", b""),
+    ]

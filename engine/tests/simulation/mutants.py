@@ -97,7 +97,7 @@ MUTANTS = tuple(
             "consult(committed.tokens,",
             "consult(committed.tokens[:1],",
         ),
-        ("a caller who is gone is served", Engine, "_tell", "self.cancel(ticket.request.id)", "pass"),
+        ("a caller who is gone is served", Engine, "_hand_out", "self.cancel(ticket.request.id)", "pass"),
         ("cancels wait in line", Engine, "_read_inbox", "while True", "if True"),
         ("closing forgets somebody", Engine, "_stop", "list(self._tickets)", "list(self._tickets)[1:]"),
         ("the queue has no end", Engine, "submit", "self._open >= self", "self._open > self"),
