@@ -1,7 +1,7 @@
 """Carries events from the engine's thread to the server's event loop, those of a step with one wake-up.
 
-A wake-up is a system call in which the engine's thread gives up the interpreter, and the loop takes it: woken by
-the first letter of sixteen, it was woken nine times a step, and each time the engine waited.
+A wake-up is a system call in which the engine's thread gives up the interpreter, and the loop takes it.
+Woken by the first letter of sixteen, it was woken nine times a step, and each time the engine waited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Mailbox:
         self._woken = False  # a delivery is due that has not begun
 
     def post(self, loop: asyncio.AbstractEventLoop, take: Taker, event: Event) -> None:
-        """Have `take` called on the loop after the next `wake`; raises RuntimeError when the loop is closed."""
+        """Have `take` called on the loop after the next `wake`; RuntimeError for a closed loop."""
         if loop.is_closed():
             raise RuntimeError("the event loop is closed; nobody takes letters there any more")
         self._loop = loop
