@@ -6,6 +6,7 @@ the command that mends it: without its data a set is unknown, never passed.  Kno
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -76,12 +77,20 @@ class Store:
         """The bytes of a file whose digest is right; CheckError says what is wrong and how to mend it."""
         source, place = self.sources[path], self.folder / path
         try:
-            content = place.read_bytes()
+            size = place.stat().st_size
+            if not place.is_file():  # a pipe would be waited for, a device never ends
+                raise OSError(errno.EINVAL, "it is no file")
+            content = place.read_bytes() if size == source.bytes else None
         except OSError as error:
             raise CheckError(
                 f"the data file {place} cannot be read ({error.strerror}); run `{MEND}`, or set"
                 f" SPARKGATE_DATA to a folder that holds {path} (sha256 {source.sha256})"
             ) from error
+        if content is None:
+            raise CheckError(
+                f"the data file {place} has {size} bytes, wanted are {source.bytes}; move it away and run"
+                f" `{MEND}`"
+            )
         found = hashlib.sha256(content).hexdigest()
         if found != source.sha256:
             raise CheckError(

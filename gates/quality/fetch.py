@@ -9,6 +9,7 @@ Owns HTTP transfers and the forms in which files are fetched; knows no set.
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import hashlib
 import io
@@ -37,10 +38,18 @@ def fetch(store: Store, *, told: Told) -> None:
     """Fetch every file of the store that is missing or wrong; InfrastructureError when one cannot be had."""
     for source in store.sources.values():
         place = store.folder / source.path
-        if place.is_file() and _digest(place.read_bytes()) == source.sha256:
-            told(source.path, "there")
-            continue
-        fetch_file(source, place)
+        try:
+            if place.is_file() and _digest(place.read_bytes()) == source.sha256:
+                told(source.path, "there")
+                continue
+            if os.path.lexists(place) and not place.is_file():
+                raise FileExistsError(errno.EEXIST, "something that is no file is in its place")
+            fetch_file(source, place)
+        except OSError as error:
+            raise InfrastructureError(
+                f"{place} cannot be put there ({error.strerror}): move away what is in the way, or set"
+                " SPARKGATE_DATA to a folder that is yours to write"
+            ) from error
         told(source.path, "fetched")
 
 

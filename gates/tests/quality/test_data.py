@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,23 @@ def test_a_changed_file_is_one_message_with_the_command(tmp_path: Path) -> None:
 
     with pytest.raises(CheckError, match=r"has sha256 .*, wanted is ab; .* `python -m gates data fetch`"):
         store.rows("rows.jsonl")
+
+
+def test_a_file_of_another_size_is_not_read_at_all(tmp_path: Path) -> None:
+    store = store_of(tmp_path, "rows.jsonl", b"{}\n")
+    os.truncate(tmp_path / "rows.jsonl", 1 << 40)
+
+    with pytest.raises(CheckError, match=r"has 1099511627776 bytes, wanted are 3; move it away and run"):
+        store.content("rows.jsonl")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    store = store_of(tmp_path, "rows.jsonl", b"{}\n")
+    (tmp_path / "rows.jsonl").unlink()
+    os.mkfifo(tmp_path / "rows.jsonl")
+
+    with pytest.raises(CheckError, match=r"cannot be read \(it is no file\); run `python -m gates data"):
+        store.content("rows.jsonl")
 
 
 def test_a_file_with_fewer_rows_than_the_manifest_says_is_refused(tmp_path: Path) -> None:

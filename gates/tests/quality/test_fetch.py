@@ -200,3 +200,21 @@ def test_the_command_says_in_one_message_that_an_origin_cannot_be_reached(
 
     assert ExitCode.INFRASTRUCTURE == cli.main(["data", "fetch"])
     assert "http://127.0.0.1:9/file could not be fetched" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("in_the_way", ["set", "set/file.bin/", "set/file.bin@"])
+def test_what_is_in_the_way_of_a_file_is_one_message(tmp_path: Path, origin: Origin, in_the_way: str) -> None:
+    origin.contents["file"] = CONTENT
+    source = source_of(origin, CONTENT)
+    place = tmp_path / in_the_way.rstrip("/@")
+    place.parent.mkdir(exist_ok=True)
+    if in_the_way.endswith("@"):
+        place.symlink_to(place.name)
+    elif in_the_way.endswith("/"):
+        place.mkdir()
+    else:
+        place.write_text("a file where a folder should be")
+
+    with pytest.raises(InfrastructureError, match=r"file.bin cannot be put there .*: move away what is in"):
+        fetch.fetch(Store(tmp_path, {source.path: source}), told=lambda *_: None)
+    assert [] == origin.ranges
