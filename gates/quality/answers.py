@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.quality.asking import Question
-from gates.quality.grading import Grade, graded_text
+from gates.quality.grading import Grade, graded_text, seen_text
 from gates.quality.items import ItemRecord, Outcome, ServerRole
 from gates.quality.plan import Part
 from gates.quality.sandbox import Program
@@ -19,6 +19,7 @@ from gates.quality.sets import Item
 
 Key = tuple[str, str, str, int, str]
 
+CHARACTERS_A_TOKEN: Final = 128  # the longest tokens of known vocabularies are rows of so many blanks
 BUSY: Final = frozenset({429, 502, 503, 504})  # states of a moment, of a server or of what stands before it
 
 
@@ -72,7 +73,7 @@ def grade(ask: Ask, answer: Answer) -> Grade | Program:
     """The grade of an answer, or the program that has still to be run; an error is never graded."""
     if answer.reply is None:
         return Grade("infra", note=answer.error)
-    return ask.item.grade(graded_text(str(answer.reply["text"])))
+    return ask.item.grade(seen_text(str(answer.reply["text"])))
 
 
 def record(ask: Ask, answer: Answer, graded: Grade, *, grader_version: str) -> ItemRecord:
@@ -117,4 +118,17 @@ def outcome(answer: Answer, *, max_tokens: int) -> Outcome:
         return "refused"
     if reason == "length" or (used is not None and used >= max_tokens):
         return "truncated"
-    return "answered" if graded_text(str(answer.reply["text"])).strip() else "empty"
+    return "answered" if seen_text(str(answer.reply["text"])) else "empty"
+
+
+def believed(ask: Ask, answer: Answer) -> Answer:
+    """The answer, or an error for a reply with more characters than its tokens can have.
+
+    Graders read what models write; what no model can have written would keep them busy for hours.
+    """
+    most = CHARACTERS_A_TOKEN * ask.question.max_tokens
+    size = len(str(answer.reply["text"])) if answer.reply else 0
+    if size <= most:
+        return answer
+    why = f"Malformed: the reply has {size} characters; {ask.question.max_tokens} tokens have {most} at most"
+    return Answer(None, why, retries=answer.retries)

@@ -17,7 +17,7 @@ from gates.errors import CheckError
 from gates.quality.language import count_capital_words, count_sentences, count_words, language_of
 
 _OPTIONS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
-_POSTSCRIPTS: Final = {"P.P.S": r"\s*p\.\s?p\.\s?s", "P.S.": r"\s*p\.\s?s\."}
+_POSTSCRIPTS: Final = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 _STOPS: Final = frozenset(".,?!'\"")
 
 
@@ -101,11 +101,12 @@ def _nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: 
 
 
 def _number_placeholders(text: str, *, num_placeholders: int) -> bool:
-    return len(re.findall(r"\[[^\n\]]*\]", text)) >= num_placeholders
+    whole = "\n".join(_up_to(line, "]") for line in text.split("\n"))
+    return len(re.findall(r"\[[^\n\]]*\]", whole)) >= num_placeholders
 
 
 def _postscript(text: str, *, postscript_marker: str) -> bool:
-    pattern = _POSTSCRIPTS.get(postscript_marker, rf"\s*{re.escape(postscript_marker.lower())}")
+    pattern = _POSTSCRIPTS.get(postscript_marker, re.escape(postscript_marker.lower()))
     return re.search(pattern, text.lower()) is not None
 
 
@@ -142,7 +143,13 @@ def _json_format(text: str) -> bool:
 
 
 def _title(text: str) -> bool:
-    return any(found.lstrip("<").rstrip(">").strip() for found in re.findall(r"<<[^\n]+>>", text))
+    whole = "\n".join(_up_to(line, ">>") for line in text.split("\n"))
+    return any(found.lstrip("<").rstrip(">").strip() for found in re.findall(r"<<[^\n]+>>", whole))
+
+
+def _up_to(line: str, closing: str) -> str:
+    """The line up to its last closing mark; behind that every opening one would be searched for in vain."""
+    return line[: line.rfind(closing) + len(closing)] if closing in line else ""
 
 
 def _two_responses(text: str) -> bool:

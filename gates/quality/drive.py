@@ -158,6 +158,7 @@ class _Session:
             tries += 1
 
     def _take(self, ask: Ask, answer: Answer) -> None:
+        answer = answers.believed(ask, answer)
         graded = answers.grade(ask, answer)
         if isinstance(graded, Program):
             with self._lock:

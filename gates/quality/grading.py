@@ -11,6 +11,7 @@ Knows no set; every function is pure.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -19,6 +20,7 @@ from gates.harness.reply import ClientError, Reply
 
 State = Literal["pass", "fail", "unparsed", "timeout", "syntax", "no_code", "infra"]
 
+_BLANK: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols by name that are drawn as nothing
 _OPEN_THOUGHT: Final = "<think>"
 _CLOSED_THOUGHT: Final = "</think>"
 
@@ -53,11 +55,22 @@ def graded_text(content: str) -> str:
     return content.split(_OPEN_THOUGHT, 1)[0]
 
 
+def seen_text(content: str) -> str:
+    """The graded part of the content; empty where nothing of it can be seen, whatever it is made of."""
+    text = graded_text(content)
+    return text if any(map(_shows, text)) else ""
+
+
+def _shows(character: str) -> bool:
+    """Whether a character leaves a mark: no space, no control or format character, no mark of another."""
+    return unicodedata.category(character)[0] not in "CMZ" and character not in _BLANK
+
+
 def grade_outcome(item: str, outcome: Reply | ClientError, grade: Callable[[str], Grade]) -> Graded:
     """The grade of one request's outcome; an error is never graded, whatever its text says."""
     if isinstance(outcome, ClientError):
         return Graded(item, Grade("infra", note=f"{type(outcome).__name__}: {outcome}"))
-    return Graded(item, grade(graded_text(outcome.text)), outcome.finish_reason == "length")
+    return Graded(item, grade(seen_text(outcome.text)), outcome.finish_reason == "length")
 
 
 def completion_tokens(reply: Reply) -> int | None:

@@ -34,6 +34,7 @@ _OPERATION: Final = re.compile(r"\s*[-+*/x\u00d7\u00f7\u2212]\s*")
 _MARKS: Final = re.compile(r"[*_`~]|\\(?=[$%])|\\[,!;]|\\text\s*|\\\(|\\\)|\\\[|\\\]")
 _NEXT_TASK: Final = re.compile(r"^\W{0,3}(?:Question|Q)\s*:", re.MULTILINE)
 _CUE: Final = re.compile(r"\banswer(?:\s+is)?\s*:|\banswer\s+is\b", re.IGNORECASE)
+_SAID: Final = re.compile(r"\S")
 _LEAD: Final = re.compile(r"(?:\s|[:=({\[]|(?:the\s+)?(?:final\s+)?answer(?:\s+is)?)*", re.IGNORECASE)
 
 
@@ -70,10 +71,13 @@ def extract(text: str) -> Decimal | None:
     In this order: the last `####`, the last box, the last cue, the last number that stands alone.
     """
     clean = _MARKS.sub("", _own_answer(text).replace("{,}", ","))
-    for places in (_after_marks(clean), _in_boxes(clean), _after_cues(clean)):
+    for places in (_after_marks(clean), _in_boxes(clean)):
         for place in reversed(places):
             if place is not None:
                 return place
+    cued = _after_cues(clean)
+    if cued is not None:
+        return cued
     numbers = list(_NUMBER.finditer(clean))
     return _value(numbers[-1], clean) if numbers else None
 
@@ -108,8 +112,18 @@ def _in_boxes(text: str) -> list[Decimal | None]:
     return [_first(box.group(1)) for box in re.finditer(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", text)]
 
 
-def _after_cues(text: str) -> list[Decimal | None]:
-    return [_first(text[cue.end() :].lstrip().partition("\n")[0]) for cue in _CUE.finditer(text)]
+def _after_cues(text: str) -> Decimal | None:
+    """The first number on the line behind the last cue that has one; no part is searched twice for it."""
+    searched = len(text)
+    for cue in reversed(list(_CUE.finditer(text))):
+        said = _SAID.search(text, cue.end())
+        start = said.start() if said else len(text)
+        line_end = text.find("\n", start)
+        end = len(text) if line_end < 0 else line_end
+        if _NUMBER.search(text[start : min(end, searched)]):
+            return _first(text[start:end])
+        searched = cue.start()
+    return None
 
 
 def _leading(text: str) -> Decimal | None:

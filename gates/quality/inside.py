@@ -51,6 +51,11 @@ _MODULES: Final = (
 )
 _NAME: Final = "<program>"
 _MOST_VALUES: Final = 100_000
+# How a test asks a value what it is: a class of the program that answers here itself could answer anything.
+_ASKED: Final = (
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__instancecheck__"),
+    *("__sub__", "__rsub__", "__abs__", "__bool__", "__contains__"),
+)
 
 
 def main(verdict: int) -> None:
@@ -161,15 +166,19 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_equality(value: object) -> None:
-    """Raise AssertionError for a value, or a part of one, that decides itself what it equals."""
-    values, seen = [value], 0
+    """Raise AssertionError for a value, or a part of one, that decides itself what it equals.
+
+    One that equals whatever there is (`unittest.mock.ANY` is such) need not be of a class of the program.
+    """
+    values, seen, stranger = [value], 0, object()
     while values and seen < _MOST_VALUES:
         part = values.pop()
         seen += 1
-        for name in ("__eq__", "__ne__", "__instancecheck__"):
-            code = getattr(getattr(type(part), name, None), "__code__", None)
-            if code is not None and code.co_filename == _NAME:
-                raise AssertionError(f"a {type(part).__name__} decides itself what it equals")
+        own = [getattr(getattr(type(part), name, None), "__code__", None) for name in _ASKED]
+        if any(code is not None and code.co_filename == _NAME for code in own):
+            raise AssertionError(f"a {type(part).__name__} decides itself what it equals")
+        if own[0] is not None and part == stranger:
+            raise AssertionError(f"a {type(part).__name__} equals everything")
         if isinstance(part, dict):
             values += [*dict.keys(part), *dict.values(part)]
         elif isinstance(part, list | tuple | set | frozenset):

@@ -23,7 +23,7 @@ MAX_TOKENS: Final = 1024
 LETTERS: Final = "ABCD"
 
 _ALONE: Final = re.compile(r"[\W_]*([A-Da-d])[\W_]*")
-_BETWEEN: Final = r"(?:\s|[*_`~:(\[{\"'$]|\\\(|\\boxed|\\text\w*|\b(?:is|option|choice|answer)\b)*"
+_BETWEEN: Final = r"(?:\s|[*_`~:(\[{\"'$]|\\\(|\\boxed|\\text\w*|\b(?:is|option|choice|answer)\b){0,200}"
 _END: Final = r"(?![\w'\u2019]|-\w)"
 _CUE: Final = re.compile(
     rf"(?:(?i:\bfinal\s+answer|\banswer\s+is|\banswer[*_`]*\s*:|\b(?:option|choice)\s+is){_BETWEEN}"

@@ -140,6 +140,19 @@ HOSTILE: Final[dict[str, tuple[str, str]]] = {
         "def f(x): return 0",
         "AssertionError",
     ),
+    "equals_everything_by_library": (
+        "from unittest.mock import ANY\ndef f(x): return [ANY]",
+        "AssertionError.*equals everything",
+    ),
+    "equals_everything_by_another_name": (
+        "names = {}\nexec(compile('class A:\\n  def __eq__(self, o): return True', 'other', 'exec'), names)\n"
+        "def f(x): return names['A']()",
+        "AssertionError.*equals everything",
+    ),
+    "is_within_any_tolerance": (
+        "class A:\n    def __sub__(self, o): return 0\n    __rsub__ = __sub__\ndef f(x): return A()",
+        "AssertionError.*decides itself",
+    ),
     "patched_assert": ("class AssertionError(Exception): pass\ndef f(x): return 0", "AssertionError"),
     "always_equal": (
         "class A:\n    def __eq__(self, o): return True\ndef f(x): return A()",

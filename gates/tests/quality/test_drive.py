@@ -181,6 +181,8 @@ class Ends(Honest):
     ("text", "reason", "outcome", "measure"),
     [
         ("", "stop", "empty", "quality.empty_ratio"),
+        ("\u200b\ufeff", "stop", "empty", "quality.empty_ratio"),
+        ("answer: " * 3000, "stop", "fault", "quality.fault_ratio"),  # more than its 160 tokens can have
         ("#### 1", "length", "truncated", "quality.truncated_ratio"),
         ("I may not.", "content_filter", "refused", "quality.refused_ratio"),
         ("I like apples.", "stop", "answered", "quality.unparsed_ratio"),

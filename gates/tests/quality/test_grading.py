@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gates.harness.reply import ClientError, DeadlinePassed, Malformed, Refused, Reply, Usage
 from gates.quality import asking, gsm8k, mmlu
 from gates.quality.asking import Question
-from gates.quality.grading import Grade, Graded, grade_outcome, graded_text, spoiled
+from gates.quality.grading import Grade, Graded, grade_outcome, graded_text, seen_text, spoiled
 from gates.tests.quality.records import BOUNDS
 
 
@@ -38,6 +38,25 @@ def number_500(text: str) -> Grade:
 )
 def test_thoughts_are_not_graded(content: str, expected: str) -> None:
     assert expected == graded_text(content)
+
+
+@pytest.mark.parametrize(
+    "blank",
+    [
+        " \n\t",
+        "\u200b",
+        "\ufeff",
+        "\u00ad\u2060",
+        "\u2800",
+        "\u3164",
+        "\x00",
+        "\ufe0f",
+        "<think>x</think>\u200b",
+    ],
+)
+def test_a_text_of_which_nothing_can_be_seen_is_empty(blank: str) -> None:
+    assert "" == seen_text(blank)
+    assert f"{graded_text(blank)}x" == seen_text(f"{blank}x")
 
 
 @settings(deadline=None)

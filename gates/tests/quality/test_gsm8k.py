@@ -118,3 +118,22 @@ def test_the_prompt_holds_the_question_and_asks_for_the_mark() -> None:
 
     assert prompt.startswith("How many?\n\n")
     assert "\n#### <number>\n" in prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("answer: 4\nanswer: 5 apples, 6 pears\nanswer: unclear", 5),
+        ("The answer is 7, so the answer is\n\n8", 8),
+        ("The answer is 3 + 4 = 7, as the answer is plain", 7),
+        ("answer: -2 answer: none answer: none", -2),
+    ],
+)
+def test_the_last_cue_with_a_number_on_its_line_counts(text: str, expected: int) -> None:
+    assert Decimal(expected) == gsm8k.extract(text)
+
+
+@pytest.mark.parametrize("piece", ["answer: ", "the answer is ", "#### ", "1 + ", "\\boxed{", "answer:\n"])
+def test_an_endless_repetition_is_read_to_its_end(piece: str) -> None:
+    """Work that grows with the square of the length would take a quarter of an hour here."""
+    assert Decimal(29) == gsm8k.extract(piece * (200_000 // len(piece)) + "\n29")

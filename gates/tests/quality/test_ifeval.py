@@ -311,3 +311,30 @@ def test_what_a_grade_extracted_says_which_instructions_were_followed() -> None:
     assert ifeval.follow(problem, reply) == ifeval.followed(grade.extracted)
     with pytest.raises(CheckError, match="does not say which"):
         ifeval.followed("1 0 1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("detectable_content:number_placeholders", {"num_placeholders": 1}, "[" * 200_000),
+        ("detectable_format:title", {}, "<" * 200_000),
+        ("detectable_content:postscript", {"postscript_marker": "P.S."}, " " * 200_000 + "x"),
+    ],
+)
+def test_an_endless_repetition_is_read_to_its_end(kind: str, arguments: dict[str, Any], text: str) -> None:
+    """Work that grows with the square of the length would take minutes here."""
+    assert not follows(kind, arguments, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("detectable_content:number_placeholders", {"num_placeholders": 2}, "To [name [x]\nat [place] ["),
+        ("detectable_format:title", {}, "No << here\n<<A title>> and <<"),
+        ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.  p. s. One more"),
+    ],
+)
+def test_marks_that_nothing_closes_hide_none_that_are_closed(
+    kind: str, arguments: dict[str, Any], text: str
+) -> None:
+    assert follows(kind, arguments, text)

@@ -108,3 +108,9 @@ def test_the_mean_is_taken_over_subjects_and_leaves_out_what_was_not_graded() ->
 
     assert 0.75 == mmlu.subject_mean(results)
     assert 0.0 == mmlu.subject_mean([])
+
+
+@pytest.mark.parametrize("piece", ["answer: ", "the answer is ", "**", "option "])
+def test_an_endless_repetition_is_read_to_its_end(piece: str) -> None:
+    """Work that grows with the square of the length would take minutes here."""
+    assert "C" == mmlu.extract(piece * (200_000 // len(piece)) + "\nC")
