@@ -3,22 +3,21 @@
 The two are measured in turns, because another process may slow either down.
 Wall time is what a client sees; on a busy machine it also holds the wait for a core, of the client too.
 Processor time is what the server spends beyond the model, whoever else is there.
+Between the two stands a loop that only sends: clients take their share of the processors from it too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from engine.errors import EngineError
+from engine.load.bare import Spent, decode
 from engine.load.client import Address, stream
-from engine.load.process import Server, cpu_s
+from engine.load.process import Server, cpu_s, own_process
 from engine.runner import Runner, Threads
 
 TURNS = 7
@@ -26,19 +25,12 @@ MOST_TRIES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds a token of an answer took, and processor seconds of the whole work."""
-
-    token_s: float
-    cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
-    """The medians over all turns of `rows` answers at once, bare and through the API."""
+    """The medians over all turns of `rows` answers at once: bare, only sent to clients, through the API."""
 
     rows: int
     bare: Spent
+    sent: Spent
     served: Spent
 
     @property
@@ -47,40 +39,35 @@ class Cost:
         return self.served.token_s / self.bare.token_s - 1.0
 
     @property
+    def wall_beside_sender(self) -> float:
+        """The same share beside a loop that sends its tokens to the same clients."""
+        return self.served.token_s / self.sent.token_s - 1.0
+
+    @property
     def cpu(self) -> float:
         """The share that the server adds to the processor time."""
         return self.served.cpu_s / self.bare.cpu_s - 1.0
 
 
 async def measure(path: Path, server: Server, *, rows: int, tokens: int) -> Cost:
-    """Decode `tokens` tokens of `rows` answers, bare and served in turns; both with one thread."""
+    """Decode `tokens` tokens of `rows` answers, bare, sent and served in turns; all with one thread."""
     runner = Runner(path, threads=Threads(1, 1))
     body, prompt_tokens = await _long_answer(server.address, tokens)
-    bare, served = [], []
-    for _ in range(TURNS):
-        served.append(await _served(server, body, rows, tokens))
-        bare.append(await asyncio.to_thread(_bare, runner, rows, tokens, prompt_tokens))
-    return Cost(rows, _median(bare), _median(served))
+    bare, sent, served = [], [], []
+    with own_process(
+        "-m", "engine.load.sender", str(path), str(rows), str(tokens), str(prompt_tokens)
+    ) as sender:
+        for _ in range(TURNS):
+            served.append(await _served(server, body, rows, tokens))
+            sent.append(await _served(sender, body, rows, tokens))
+            bare.append(await asyncio.to_thread(decode, runner, rows, tokens, prompt_tokens))
+    return Cost(rows, _median(bare), _median(sent), _median(served))
 
 
 def _median(turns: list[Spent]) -> Spent:
     return Spent(
         statistics.median(turn.token_s for turn in turns), statistics.median(turn.cpu_s for turn in turns)
     )
-
-
-def _bare(runner: Runner, rows: int, tokens: int, prompt_tokens: int) -> Spent:
-    """The model and a greedy choice."""
-    cpu = time.thread_time()
-    caches = [runner.new_cache() for _ in range(rows)]
-    prompt = [5 + index % 50 for index in range(prompt_tokens)]
-    logits = np.stack([np.asarray(runner.step([(cache, prompt)]))[0] for cache in caches])
-    began = time.perf_counter()
-    for _ in range(tokens - 1):
-        chosen = np.argmax(logits, axis=-1)
-        work = [(cache, [int(token)]) for cache, token in zip(caches, chosen, strict=True)]
-        logits = np.asarray(runner.step(work))
-    return Spent((time.perf_counter() - began) / (tokens - 1), time.thread_time() - cpu)
 
 
 async def _long_answer(address: Address, tokens: int) -> tuple[dict[str, Any], int]:
@@ -100,7 +87,7 @@ async def _long_answer(address: Address, tokens: int) -> tuple[dict[str, Any], i
 
 
 async def _served(server: Server, body: dict[str, Any], rows: int, tokens: int) -> Spent:
-    """The same through the API; times from the middle of the answers, while all rows are decoding."""
+    """The same through a server; times from the middle of the answers, while all rows are decoding."""
     cpu = cpu_s(server.pid)
     replies = await asyncio.gather(*(stream(server.address, body) for _ in range(rows)))
     gaps = [gap for reply in replies for gap in reply.gaps_s[tokens // 2 : 3 * tokens // 4]]

@@ -30,10 +30,15 @@ class Server:
 def own_server(model: Path, **environment: str) -> Iterator[Server]:
     """A server on a free port, with one thread for the model; `environment` is added to ours."""
     words = ["serve", str(model), "--port", "0", "--threads", "1", "--max-sequences", "16"]
+    with own_process("-m", "engine", *words, **environment) as server:
+        yield server
+
+
+@contextmanager
+def own_process(*words: str, **environment: str) -> Iterator[Server]:
+    """A Python process that says where it listens."""
     with tempfile.TemporaryFile("w+") as log:  # a pipe nobody reads would stop the server when full
-        process = subprocess.Popen(
-            [sys.executable, "-m", "engine", *words], stderr=log, env={**os.environ, **environment}
-        )
+        process = subprocess.Popen([sys.executable, *words], stderr=log, env={**os.environ, **environment})
         try:
             yield Server(_address(process, log), process.pid)
         finally:

@@ -70,7 +70,9 @@ def costs(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the server adds to the bare model, a line for each number of rows."""
     return [
         f"{entry['rows']} at once: bare {entry['bare_ms']} ms, served {entry['served_ms']} ms a token, "
-        f"{entry['wall']:+.1%}; cpu {entry['bare_cpu_s']} and {entry['served_cpu_s']} s, {entry['cpu']:+.1%}"
+        f"{entry['wall']:+.1%}; beside a loop that only sends ({entry['sent_ms']} ms) "
+        f"{entry['wall_beside_sender']:+.1%}; "
+        f"cpu {entry['bare_cpu_s']} and {entry['served_cpu_s']} s, {entry['cpu']:+.1%}"
         for entry in found
     ]
 

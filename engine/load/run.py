@@ -75,6 +75,8 @@ async def _costs(options: Options, server: Server, say: Callable[[str], None]) -
                 "bare_ms": round(1000 * cost.bare.token_s, 2),
                 "served_ms": round(1000 * cost.served.token_s, 2),
                 "wall": round(cost.wall, 3),
+                "sent_ms": round(1000 * cost.sent.token_s, 2),
+                "wall_beside_sender": round(cost.wall_beside_sender, 3),
                 "bare_cpu_s": round(cost.bare.cpu_s, 3),
                 "served_cpu_s": round(cost.served.cpu_s, 3),
                 "cpu": round(cost.cpu, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import pytest
 from engine.cli import main
 from engine.config import EngineSettings
 from engine.errors import EngineError
-from engine.load.client import Address, Reply
+from engine.load.bare import decode
+from engine.load.client import Address, Reply, stream
 from engine.load.drive import Round
 from engine.load.plan import Item, plan
+from engine.load.process import own_process
 from engine.load.report import costs, percentiles, summary, table, wrong
 from engine.load.run import Options, run
+from engine.runner import Runner
 from engine.tests.server.live import Script, live_server
 
 ITEM = Item(1, {}, None)
@@ -84,11 +88,27 @@ def test_a_seed_is_one_plan_of_prompts_unlike_each_other() -> None:
     assert 3 < sum(item.leave_after is not None for item in items) < 25
 
 
+def test_a_loop_that_only_sends_gives_every_client_the_tokens_of_its_row(small_path: Path) -> None:
+    async def ask(address: Address) -> list[Reply]:
+        return await asyncio.gather(*(stream(address, {}) for _ in range(2)))
+
+    with own_process("-m", "engine.load.sender", str(small_path), "2", "6", "5") as sender:
+        rounds = [asyncio.run(ask(sender.address)) for _ in range(2)]
+
+    expected: list[int] = []
+    decode(Runner(small_path), 1, 6, 5, lambda ids: expected.extend(ids.tolist()))
+
+    assert [[expected] * 2] * 2 == [[reply.ids for reply in replies] for replies in rounds]
+    assert {"length"} == {reply.finish for replies in rounds for reply in replies}
+
+
 def test_costs_are_told_in_percent() -> None:
     times = {"rows": 16, "bare_ms": 10.0, "served_ms": 10.4, "bare_cpu_s": 1, "served_cpu_s": 1}
-    [line] = costs([{**times, "wall": 0.04, "cpu": 0.03}])
+    shares = {"wall": 0.04, "cpu": 0.03, "sent_ms": 10.2, "wall_beside_sender": 0.02}
+    [line] = costs([{**times, **shares}])
 
     assert "+4.0%" in line
+    assert "(10.2 ms) +2.0%" in line
     assert "+3.0%" in line
 
 
