@@ -5,6 +5,7 @@ Owns the process's life.  Knows nothing of requests.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import os
@@ -13,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -29,6 +31,9 @@ log = logging.getLogger("engine.server")
 INTERRUPTED = 130
 MAX_HEADER_BYTES = 64 * 1024
 BACKLOG = 2048
+# Threads that read bodies and encode prompts.  Each keeps memory for the largest it read: after 12 bodies of
+# up to 250 KB at once the six of asyncio on two cores held 154 MiB, two hold 43 and are no slower.
+READERS = 2
 UNREAD_MS = 120_000  # a client that takes nothing for so long, or does not answer any more, is given up
 
 
@@ -46,7 +51,11 @@ class _Http(uvicorn.Server):
         self.hurried = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; asyncio takes as many connections at once as may wait, so more may wait only after it."""
+        """Listen; asyncio takes as many connections at once as may wait, so more may wait only after it.
+
+        Bodies and prompts are read on threads of their own; none of that work waits for other such work.
+        """
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(READERS, "reader"))
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(BACKLOG)

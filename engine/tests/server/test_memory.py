@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
+from engine.server.serve import READERS
+from engine.server.service import Service
 from engine.tests.fake_pages import ledger
 from engine.tests.server.live import Live, Script, live_server, until
 
@@ -72,3 +76,32 @@ def test_a_request_for_which_there_is_no_memory_is_told_at_once_what_is_held(pat
     assert "running and 0 waiting requests hold" in answer.text
     assert 200 == small.status_code
     assert (1, 1) == (counters["requests_rejected"], counters["rejected_live_headroom"])
+
+
+def test_prompts_are_read_by_few_threads_and_all_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread keeps memory for the largest prompt that it read."""
+    lock, go_on = threading.Lock(), threading.Event()
+    reading: list[int] = []
+    at_once: list[int] = []
+
+    def slow(*_: object, **__: object) -> tuple[int, ...]:
+        with lock:
+            reading.append(1)
+            at_once.append(len(reading))
+        assert go_on.wait(60)
+        with lock:
+            reading.pop()
+        return (5,)
+
+    monkeypatch.setattr(Service, "prompt_ids", slow)
+    with live_server() as live, ThreadPoolExecutor(6) as clients:
+        asked = [
+            clients.submit(httpx2.post, f"{live.base_url}/tokenize", json=ASK, timeout=60, verify=False)
+            for _ in range(6)
+        ]
+        until(lambda: len(reading) == READERS and live.server.host.traffic.clients() == 6, 60)
+        go_on.set()
+        statuses = [answer.result().status_code for answer in asked]
+
+    assert [200] * 6 == statuses
+    assert READERS == max(at_once)
