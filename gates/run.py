@@ -125,6 +125,7 @@ def resume(folder: RunFolder, target: Target, data: Path | None, console: Consol
             )
     for spec in settings.every_gate:
         history.read(folder.history(spec.name))  # a damaged one stops here, before a server is started
+        history.items(folder.items(spec.name))
     run_record["resumed_utc"] = [*run_record["resumed_utc"], _now()]
     run_record |= {"state": State.RUNNING, "error": ""}
     gates = [gate for gate in settings.every_gate if gate.name in run_record["chosen"]]

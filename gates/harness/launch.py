@@ -53,8 +53,13 @@ class Command:
 
     @classmethod
     def parse(cls, line: str) -> Command:
-        """A command from one line in shell quoting; UsageError when it does not take a port."""
-        words = tuple(shlex.split(line))
+        """A command from one line in shell quoting; UsageError when it cannot be read or takes no port."""
+        try:
+            words = tuple(shlex.split(line))
+        except ValueError as error:
+            raise UsageError(
+                f"the server command {line!r} is not in shell quoting ({error}): close every quote"
+            ) from error
         if not any("{port}" in word for word in words):
             raise UsageError(
                 f"the server command has no {{port}}: {line!r}; it must listen where the gates ask"

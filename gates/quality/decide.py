@@ -152,12 +152,19 @@ def _restless(pairs: Pairs, noise: Noise, family: int) -> str:
 
 
 def _bits(one: Comparison, noise: Noise) -> SetVerdict:
-    """Where nothing may change: every reply against its baseline, believed only if that repeats itself."""
-    both = [(item, one.before[item], record) for item, record in one.now.items() if item in one.before]
+    """Where nothing may change: every reply against its baseline, believed only if that repeats itself.
+
+    What is no reply, on either side, differs from nothing and equals nothing.
+    """
+    shared = [(item, one.before[item], record) for item, record in one.now.items() if item in one.before]
+    both = [pair for pair in shared if all(side.correct is not None for side in pair[1:])]
     parted = {item: compare.divergence(before, now) for item, before, now in both}
     found = {item: place for item, place in parted.items() if place is not None}
-    if len(both) < len(one.now):
-        return _unknown(one, f"the baseline has only {len(both)} of {len(one.now)} items", noise, found)
+    if len(shared) < len(one.now):
+        return _unknown(one, f"the baseline has only {len(shared)} of {len(one.now)} items", noise, found)
+    if not found and len(both) < len(one.now):
+        lost = f"{len(one.now) - len(both)} of {len(one.now)} items have no reply on one side"
+        return _unknown(one, f"{lost}, so nobody knows whether it changed", noise)
     if not found:
         return SetVerdict(one, "pass", f"all {len(both)} replies are those of the baseline", noise, one.pairs)
     first = "; ".join(f"{item} at {place}" for item, place in list(found.items())[:BITS_SHOWN])

@@ -60,6 +60,7 @@ def test_what_a_terminal_cannot_show_is_written_in_another_way(
             ["run", "--profile", "release", "--only", "needle"], "leaves nothing out", id="selection"
         ),
         pytest.param(["run", "--server", "serve"], "has no {port}", id="server"),
+        pytest.param(["run", "--server", "serve '{port}"], "No closing quotation", id="quoting"),
         pytest.param(["run", "--seed", "many"], "many", id="seed"),
         pytest.param(["run", "--base-url", "localhost:8000"], "write http://HOST:PORT", id="address"),
         pytest.param(["run", "--base-url", "http://127.0.0.1:http"], "write http://HOST:PORT", id="port"),

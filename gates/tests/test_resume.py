@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gates import registry, run
-from gates.errors import ExitCode, UsageError
+from gates.errors import CheckError, ExitCode, UsageError
 from gates.harness import history
 from gates.profile import Profile
 from gates.target import Target
@@ -60,6 +60,21 @@ def test_a_run_is_not_gone_on_with_on_a_server_of_another_model(
 
     with pytest.raises(UsageError, match=r"begun on a server of \['another'\], this one serves \['fake'\]"):
         run.resume(killed(folder), Target(model=model_file, server=fake_command()), None, quiet())
+
+
+@pytest.mark.parametrize("name", ["history", "items"])
+def test_a_run_with_a_damaged_record_is_not_gone_on_with_and_nothing_is_written(
+    echo_profile: Profile, model_file: Path, name: str
+) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    killed(folder)
+    path = folder.history("echo").with_name(f"{name}.jsonl")
+    path.write_bytes(b"half a line\n" + (path.read_bytes() if path.exists() else b""))
+    before = {found: found.read_bytes() for found in folder.path.rglob("*") if found.is_file()}
+
+    with pytest.raises(CheckError, match=rf"{name}.jsonl, line 1"):
+        run.resume(folder, Target(model=model_file, server=fake_command()), None, quiet())
+    assert before == {found: found.read_bytes() for found in folder.path.rglob("*") if found.is_file()}
 
 
 def test_a_finished_run_has_nothing_to_go_on_with(echo_profile: Profile, model_file: Path) -> None:

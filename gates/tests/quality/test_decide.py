@@ -207,3 +207,30 @@ def test_only_a_missing_or_other_baseline_leaves_nothing_to_compare_with() -> No
     assert judged(RIGHT, [replace(r, grader_version="0") for r in RIGHT]).incomparable
     assert not judged(side(answers(N, lost=range(50))), []).incomparable
     assert not judged(lost(5), RIGHT).incomparable
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        pytest.param(side(answers(N, lost=[3])), RIGHT, id="now"),
+        pytest.param(RIGHT, side(answers(N, lost=[3])), id="before"),
+        pytest.param(side(answers(N, lost=[3])), side(answers(N, lost=[3])), id="both"),
+    ],
+)
+def test_where_nothing_may_change_a_lost_reply_is_neither_a_change_nor_the_same(
+    now: list[ItemRecord], kept: list[ItemRecord]
+) -> None:
+    repeated = [*now, *(replace(one, repeat=1) for one in now[10:60])]
+    found = judged(repeated, kept, replace(PLAN, margin=0.0))
+
+    assert "unknown" == found.decision
+    assert found.reason.startswith(f"1 of {N} items have no reply on one side")
+
+
+def test_where_nothing_may_change_a_change_counts_beside_a_lost_reply() -> None:
+    now = side(answers(N, lost=[3], wrong=[5]))
+    repeated = [*now, *(replace(one, repeat=1) for one in now[10:60])]
+    found = judged(repeated, RIGHT, replace(PLAN, margin=0.0))
+
+    assert "fail" == found.decision
+    assert found.reason.startswith(f"1 of {N - 1} replies differ from the baseline: gsm8k/5")
