@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from gates.errors import UsageError
+from gates.errors import CheckError, UsageError
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, notes
 from gates.harness.rig import DIED, STUCK, Rig
@@ -85,6 +85,8 @@ def judge(room: Room, events: Sequence[Event], settings: Settings, baseline: Bas
     """The check's judgement, guarded: what it cannot say is unknown; an unfinished history passes nothing."""
     try:
         said = room.check(events, settings, baseline)
+    except CheckError as error:  # says itself what it cannot judge
+        return Judgement(unmeasured(settings, [m.id for m in room.spec.measures], f"not judged: {error}"))
     except Exception as error:  # a judge that broke knows nothing: unknown, with the place where it broke
         where = traceback.extract_tb(error.__traceback__)[-1]
         note = f"the check raised {type(error).__name__}: {error} ({where.name}, line {where.lineno})"

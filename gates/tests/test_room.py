@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gates.errors import GivenUp, ServerDied, UsageError
+from gates.errors import CheckError, GivenUp, ServerDied, UsageError
 from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import Event, History
@@ -42,6 +42,20 @@ def judged(echo: GateSpec, profile: Profile, events: list[Event], *measures: Mea
 
 def test_a_finished_history_leaves_the_check_its_word(echo_gate: GateSpec, echo_profile: Profile) -> None:
     assert PASS == judged(echo_gate, echo_profile, [ASKED, ANSWERED, FINISHED], PASS)
+
+
+def test_a_check_that_cannot_judge_is_unknown_in_its_own_words(
+    echo_gate: GateSpec, echo_profile: Profile
+) -> None:
+    def check(events: object, settings: object, baseline: object) -> Judgement:
+        del events, settings, baseline
+        raise CheckError("items.jsonl holds no items")
+
+    unused: Any = None
+    one = Room(echo_gate, unused, unused, check)
+    (measure,) = room.judge(one, [ASKED, ANSWERED, FINISHED], echo_profile.table("echo"), None).measures
+
+    assert (Verdict.UNKNOWN, "not judged: items.jsonl holds no items") == (measure.verdict, measure.note)
 
 
 @pytest.mark.parametrize(
