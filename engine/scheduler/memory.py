@@ -191,14 +191,17 @@ class Memory:
         table.grow(tokens)
 
     def extend(self, name: str, tokens: int) -> bool:
-        """Whether a request may grow beyond `tokens`: pays for its next tranche when it must."""
+        """Whether a request may grow to `tokens`: pays for as many tranches as that takes.
+
+        A rule may force more tokens at once than a tranche has.
+        """
         claim = self._claims[name]
-        if tokens <= claim.tokens:
-            return True
-        more = self._pages(claim.tokens + self.limits.tranche) - self._pages(claim.tokens)
-        if self.promised + more * self.ledger.page_bytes > self.total:
+        missing = -(-max(0, tokens - claim.tokens) // self.limits.tranche)
+        grown = claim.tokens + missing * self.limits.tranche
+        more = self._pages(grown) - self._pages(claim.tokens)
+        if missing and self.promised + more * self.ledger.page_bytes > self.total:
             return False
-        claim.tokens += self.limits.tranche
+        claim.tokens = grown
         return True
 
     def wish(self, name: str) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -199,6 +200,19 @@ def test_ids_that_follow_each_other_at_once_stop_at_the_limit_and_at_a_stop_id()
 
     assert [(5, 6), (5, 6)] == [committed.tokens for committed in done]
     assert [FinishReason.LENGTH, FinishReason.STOP] == [entry.ended and entry.ended.reason for entry in done]
+
+
+@pytest.mark.parametrize(("company", "end"), [(False, None), (True, FinishReason.LENGTH)])
+def test_ids_that_follow_each_other_at_once_are_all_paid_for(company: bool, end: FinishReason | None) -> None:
+    """A rule may force more ids than a tranche has, and what others were promised is not there for them."""
+    limits = replace(LIMITS, tranche=3)
+    scheduler = Scheduler(limits, ledger(pages=4, page_tokens=8, state_bytes=0))
+    for name in ("a", "b")[: 1 + company]:
+        scheduler.submit(Request(name, (1,) * 8, 60, reuse=False))
+    committed = scheduler.commit(scheduler.plan().slices[0], (2,) * 20)
+    scheduler.check()
+
+    assert end == (committed.ended and committed.ended.reason)
 
 
 def test_a_decoding_request_gets_a_token_in_every_step() -> None:
