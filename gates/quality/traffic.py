@@ -26,6 +26,7 @@ from gates.quality.plan import Part, parts
 SETS_PLANNED: Final = "sets_planned"  # a remark: how many items of each set and arm are asked
 FOUR_FIGURES: Final = ("ifeval", "mini_format")
 SHOWN: Final = 20  # findings of one measure
+PARTS_NAMED: Final = 8
 NO_LENGTHS: Final = (
     "the profile does not say how long replies usually are (fast_mean_tokens, thinking_mean_tokens)"
 )
@@ -91,7 +92,9 @@ def _missing(found: Traffic, events: Sequence[Event], records: Sequence[ItemReco
     missing = max(0, asked - sum(record.repeat == 0 for record in records))
     absent = _absent_parts(events)
     if absent:
-        why = f"part {', '.join(map(str, absent))} of the items is in another run: join them with `judge`"
+        more = f" and {len(absent) - PARTS_NAMED} more" if len(absent) > PARTS_NAMED else ""
+        named = ", ".join(map(str, absent[:PARTS_NAMED])) + more
+        why = f"part {named} of the items is in another run: join them with `judge`"
         found.say("quality.missing_count", None, planned, why)
     elif gap := room.unfinished(events) or ("" if planned else "the record has no plan"):
         found.say("quality.missing_count", None, planned, gap)
@@ -113,7 +116,7 @@ def _made_by(events: Sequence[Event], plan: Event) -> str:
 def _absent_parts(events: Sequence[Event]) -> list[int]:
     """The parts of the items that these records do not hold."""
     parts_held = [tuple(note.get("part", (1, 1))) for note in notes(events, SETS_PLANNED)]
-    count = max((count for _, count in parts_held), default=1)
+    count = max((count for _, count in parts_held), default=0)
     return sorted(set(range(1, count + 1)) - {number for number, _ in parts_held})
 
 

@@ -44,6 +44,21 @@ def test_members_that_the_server_refuses_are_named_beside_the_arm() -> None:
     assert "no item of this arm was answered" == found["quality.fast_in_force_ratio"].note
 
 
+def test_a_record_without_a_plan_has_no_parts_either() -> None:
+    (note,) = [m.note for m in traffic.judge([], SETTINGS).measures if m.id == "quality.missing_count"]
+
+    assert "another run" not in note
+
+
+def test_of_many_parts_that_are_elsewhere_some_are_named() -> None:
+    plan = {"items": {"mini_arithmetic": {"fast": 2}}, "part": [3, 2000]}
+    events = [Event(-1, 0.0, "info", -1, traffic.SETS_PLANNED, plan)]
+    found = {measure.id: measure for measure in traffic.judge(events, SETTINGS).measures}
+
+    note = found["quality.missing_count"].note
+    assert "part 1, 2, 4, 5, 6, 7, 8, 9 and 1991 more of the items is in another run" in note
+
+
 @pytest.mark.parametrize(
     ("lengths", "why"),
     [
