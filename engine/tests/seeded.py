@@ -301,6 +301,20 @@ FAULTS: dict[str, Fault] = {
                 ),
             ),
         ),
+        Fault(
+            "keeps_a_mib_of_every_request",
+            "each request that ends leaves 1 MiB behind",
+            "ollama/ollama 18106",
+            (
+                Change(
+                    "engine.loop:Engine",
+                    "_dismiss",
+                    "timings = ticket.timings(self._clock())",
+                    "timings = ticket.timings(self._clock());"
+                    ' self.__dict__.setdefault("_left", []).append(b"x" * 2**20)',
+                ),
+            ),
+        ),
     )
 }
 
