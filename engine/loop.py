@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class Engine:
         self._states: dict[str, State] = {}
         self._kept: dict[int, State] = {}
         self._tickets: dict[str, Ticket] = {}
-        self._untold: list[tuple[Ticket, Event]] = []
+        self._untold: deque[tuple[Ticket, Event]] = deque()
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._shelving: Shelving | None = None
         if shelf is not None:
@@ -255,6 +256,7 @@ class Engine:
     def _stop(self) -> None:
         for request_id in list(self._tickets):
             self._drop(request_id, FinishReason.CANCELLED)
+        self._hand_out()  # nobody waits for what is stored now
         if self._shelving is not None:
             for state in self._kept.values():
                 self._shelving.store(state, exactly=True)
@@ -475,8 +477,8 @@ class Engine:
         """Tell what happened; RuntimeError means the caller's own loop is gone, so its request is ended."""
         if not self._untold:
             return
-        untold, self._untold = self._untold, []
-        for ticket, event in untold:
+        while self._untold:  # one by one: a sink that breaks may not keep from others what they wait for
+            ticket, event = self._untold.popleft()
             try:
                 ticket.sink(event)
             except RuntimeError:

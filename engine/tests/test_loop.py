@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from engine.cache.pages import PageTable
 from engine.core import (
     CacheKind,
+    Event,
+    Finished,
     FinishReason,
+    Generated,
     Logits,
     Request,
     SamplingParams,
@@ -236,6 +239,25 @@ def test_all_rows_of_a_step_are_told_together() -> None:
     assert ["Started Started Started", *[" Generated Generated Generated"] * 3] == steps[:4]
     assert " Generated Finished Generated Finished Generated Finished" == steps[4]
     assert [""] == steps[5:]
+
+
+def test_a_sink_that_breaks_keeps_nothing_from_others() -> None:
+    heard: list[Event] = []
+    breaks = iter([False, True])
+
+    def sink(_: Event) -> None:
+        if next(breaks, False):
+            raise ValueError("a fault of ours")
+
+    engine = Engine(FakeRunner(VOCAB), LIMITS, threaded=False)
+    engine.submit(request("a", prompt(3), 4), sink)
+    engine.submit(request("b", prompt(3), 1), heard.append)
+    engine.turn()
+    with pytest.raises(ValueError, match="of ours"):
+        engine.turn()
+    engine.close()
+
+    assert [Started, Generated, Finished] == [type(event) for event in heard]
 
 
 class Once(FakeRunner):

@@ -400,3 +400,17 @@ def test_the_engine_thread_only_copies_whatever_becomes_of_files(
     assert counters["admits_disk"] >= 2
     assert counters["spills_stored"] >= 2
     assert [] == WATCH.calls
+
+
+def test_a_request_that_closing_ends_is_told_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path)
+    stage.complete(prompt(600))
+    live = stage.ask(prompt(50, 3), 40)
+    stage.engine.turn()
+    ends: list[FinishReason | None] = []
+    monkeypatch.setattr(Shelf, "wants", lambda *_, **__: ends.append(live.end))
+    stage.engine.close()
+
+    assert {FinishReason.CANCELLED} == set(ends[1:])
