@@ -16,7 +16,7 @@ Taker = Callable[[Event], None]
 
 
 class Mailbox:
-    """Post from any thread, then `wake`; letters are handed over on the loop of the last one, in order."""
+    """Post from any thread, then `wake`; letters are handed over in order, on one loop until it is closed."""
 
     def __init__(self) -> None:
         self._letters: deque[tuple[Taker, Event]] = deque()
@@ -24,10 +24,11 @@ class Mailbox:
         self._woken = False  # a delivery is due that has not begun
 
     def post(self, loop: asyncio.AbstractEventLoop, take: Taker, event: Event) -> None:
-        """Have `take` called on the loop after the next `wake`; RuntimeError for a closed loop."""
+        """Have `take` called on the loop after the next `wake`; RuntimeError for a closed or a second one."""
         if loop.is_closed():
             raise RuntimeError("the event loop is closed; nobody takes letters there any more")
-        self._loop = loop
+        if loop is not self._loop:
+            self._move(loop)
         self._letters.append((take, event))
 
     def wake(self) -> None:
@@ -39,6 +40,13 @@ class Mailbox:
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # it closed meanwhile, and whoever waited there with it
             self._woken = False
+
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin anew: what was due on a closed loop never comes, and nobody waits for its letters."""
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("another event loop takes these letters; give each loop a mailbox of its own")
+        self._letters.clear()
+        self._loop, self._woken = loop, False
 
     def _deliver(self) -> None:
         self._woken = False  # first: a letter posted from here on wakes again

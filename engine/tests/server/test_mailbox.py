@@ -80,3 +80,31 @@ def test_a_loop_that_closes_before_it_is_woken_takes_nothing() -> None:
     mailbox.wake()
 
     assert [] == heard
+
+
+def test_letters_of_a_closed_loop_are_not_taken_on_the_next() -> None:
+    """Not those of before a wake-up, nor those of one that never was answered."""
+    heard: list[str] = []
+    mailbox = Mailbox()
+    for woken in (True, False):
+        closed = asyncio.new_event_loop()
+        mailbox.post(closed, lambda _: heard.append("closed"), Generated(1))
+        if woken:
+            mailbox.wake()
+        closed.close()
+        loop = asyncio.new_event_loop()
+        mailbox.post(loop, lambda _: heard.append("open"), Generated(2))
+        mailbox.wake()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+    assert ["open", "open"] == heard
+
+
+def test_a_second_loop_is_refused_while_the_first_is_open() -> None:
+    first, second, mailbox = asyncio.new_event_loop(), asyncio.new_event_loop(), Mailbox()
+    mailbox.post(first, lambda _: None, Generated(1))
+    with pytest.raises(RuntimeError, match="a mailbox of its own"):
+        mailbox.post(second, lambda _: None, Generated(2))
+    first.close()
+    second.close()
