@@ -65,8 +65,12 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
         await self._inner(scope, receive, send)
 
     def _write(self, cycle: RequestResponseCycle, part: bytes) -> bool:
-        """Write a part of a chunked body; False before it began, after its end, and while the client lags."""
-        if cycle.disconnected or self.flow.write_paused or self.conn.our_state is not h11.SEND_BODY:
+        """Write a part of a chunked body; False before it began, after its end, and while the client lags.
+
+        The connection may serve the next request by then, and a chunk without bytes would end the body.
+        """
+        over = cycle.disconnected or cycle.response_complete
+        if over or not part or self.flow.write_paused or self.conn.our_state is not h11.SEND_BODY:
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
         return True

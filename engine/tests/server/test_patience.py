@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from engine.errors import RequestError
 from engine.server import body, patience, serve
 from engine.server.body import MAX_VALUES, decode_object
 from engine.server.patience import PatientProtocol
+from engine.server.stream import STRAIGHT
 from engine.tests.server.live import Live, live_server, until
 from engine.tests.server.wire import get, message
 
@@ -87,6 +93,41 @@ def test_a_stream_is_written_in_the_form_of_its_client(version: bytes, end: byte
     assert (b"transfer-encoding: chunked" in head.lower()) == (version == b"1.1")
     assert body.endswith(end)
     assert body.count(b"\r\n") == (0 if version == b"1.0" else 2 * body.count(b"\n\n") + 2)
+
+
+def test_a_part_goes_straight_only_into_the_body_that_it_belongs_to() -> None:
+    """Two requests come at once; what the first would write later may not fall into the second's answer."""
+    straight: list[Callable[[bytes], bool]] = []
+    wrote: list[bool] = []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        straight.append(scope["extensions"][STRAIGHT])
+        wrote.append(straight[-1](b"early"))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        wrote.extend(write(part) for write in straight for part in (b"part", b""))
+        await send({"type": "http.response.body", "body": b"end", "more_body": False})
+        wrote.append(straight[-1](b"late"))
+
+    async def ask() -> bytes:
+        config = Config(app)
+        config.load()
+
+        def protocol() -> PatientProtocol:
+            return PatientProtocol(config, ServerState(), {}, turned_away=lambda: None)
+
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        head = b"GET / HTTP/1.1\r\nhost: x\r\n"
+        writer.write(head + b"\r\n" + head + b"connection: close\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), GENEROUS_S)
+        writer.close()
+        server.close()
+        return answer
+
+    answers = asyncio.run(ask()).split(b"HTTP/1.1 200 OK\r\n")[1:]
+
+    assert [b"4\r\npart\r\n3\r\nend\r\n0\r\n\r\n"] * 2 == [one.partition(b"\r\n\r\n")[2] for one in answers]
+    assert [False, True, False, False, False, False, False, True, False, False] == wrote
 
 
 def test_an_answer_may_take_longer_than_headers(monkeypatch: pytest.MonkeyPatch) -> None:
