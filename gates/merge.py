@@ -68,13 +68,14 @@ def _joined(folders: Sequence[RunFolder], runs: Sequence[dict[str, Any]]) -> dic
     states = [State(run["state"]) for run in runs]
     worst = next((state for state in states if state != State.FINISHED), State.FINISHED)
     left = [run["leftover"] for run in runs]
+    ends = [run["finished_utc"] for run in runs if "finished_utc" in run]  # one that was killed has none
     return {
         **{name: value for name, value in runs[0].items() if name != "schema"},
         "state": worst,
         "part": [1, 1],
         "error": "; ".join(run["error"] for run in runs if run.get("error")),
         "started_utc": min(run["started_utc"] for run in runs),
-        "finished_utc": max(run.get("finished_utc", "") for run in runs),
+        **({"finished_utc": max(ends)} if ends else {}),
         "seconds": max(run.get("seconds", 0.0) for run in runs),
         "leftover": None if None in left else [line for lines in left for line in lines],
         "merged": [folder.path.name for folder in folders],

@@ -63,6 +63,20 @@ def test_a_part_that_did_not_finish_leaves_the_whole_unknown(tmp_path: Path, ech
     assert "stops before the gate had finished" in gate.judgement.measures[0].note
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_parts_that_were_killed_before_they_wrote_their_end_are_judged_too(
+    tmp_path: Path, echo_profile: Profile, killed: int
+) -> None:
+    folders = parts(tmp_path, echo_profile)
+    for folder in folders[:killed]:
+        rest = {name: value for name, value in folder.read_run().items() if name != "finished_utc"}
+        folder.write_run({**rest, "state": "running"})
+    joined = merge.merge(folders, tmp_path)
+    judge.write(joined, judge.judge(joined))
+
+    assert ("fail", "running") == (joined.read_verdict()["verdict"], joined.read_run()["state"])
+
+
 def test_the_record_names_its_parts_and_all_that_they_left(tmp_path: Path, echo_profile: Profile) -> None:
     folders = parts(tmp_path, echo_profile)
     folders[1].write_run(run_record(echo_profile, leftover=["port 1"], seconds=9.0, state="interrupted"))
