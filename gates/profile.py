@@ -162,7 +162,7 @@ def recorded(run: Mapping[str, Any], name: str) -> Profile:
     if strange:
         raise UsageError(
             f"run {name} is damaged or was edited: it says that it drove {', '.join(strange)}, and its"
-            f" settings are those of {', '.join(known)}"
+            f" settings are those of {', '.join(known)}; restore its run.json, or make a run anew"
         )
     return profile
 

@@ -109,6 +109,11 @@ def resume(folder: RunFolder, target: Target, data: Path | None, console: Consol
         raise UsageError(f"run {name} is going on in another process: wait for its end")
     if run_record["state"] == State.FINISHED:
         raise UsageError(f"run {name} is finished: there is nothing to go on with")
+    absent = [field for field in ("part", "control", "resumed_utc") if field not in run_record]
+    if absent:
+        raise UsageError(
+            f"run {name} cannot be gone on with: its run.json lacks {', '.join(absent)}; begin a new run"
+        )
     settings = recorded(run_record, name)
     model = target.model_file(settings)
     now = {

@@ -174,7 +174,7 @@ class RunFolder:
             raise UsageError(f"{self.run_json} is not JSON: {error}") from error
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
             raise UsageError(f"{self.run_json} is not a run record of schema {SCHEMA}")
-        return _sound(self.run_json, record, _RUN)
+        return _sound(self.run_json, record, _RUN, mend="restore it, or make a run anew")
 
     def read_verdict(self) -> dict[str, Any]:
         """The content of `verdict.json`; UsageError when the run was never judged."""
@@ -189,7 +189,7 @@ class RunFolder:
             ) from error
         if not isinstance(content, dict):
             raise UsageError(f"{self.verdict_json} is not a verdict; move it away, then judge the run again")
-        return _sound(self.verdict_json, content, _VERDICT)
+        return _sound(self.verdict_json, content, _VERDICT, mend="move it away, then judge the run again")
 
     def read_details(self) -> dict[str, Any]:
         """The content of `details.json`; empty when it was never written or is damaged."""
@@ -296,10 +296,10 @@ def _made(path: Path) -> bool:
     return True
 
 
-def _sound(path: Path, content: dict[str, Any], wanted: Shape) -> dict[str, Any]:
+def _sound(path: Path, content: dict[str, Any], wanted: Shape, *, mend: str) -> dict[str, Any]:
     fault = wanted(content, path.stem)
     if fault:
-        raise UsageError(f"{path} is damaged or was edited, so nothing was done with it: {fault}")
+        raise UsageError(f"{path} is damaged or was edited, so nothing was done with it: {fault}; {mend}")
     return content
 
 

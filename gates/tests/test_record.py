@@ -88,7 +88,7 @@ def test_an_edited_run_record_is_refused_by_the_field(
     folder = make(tmp_path)
     folder.write_run(folder.read_run() | changes)
 
-    with pytest.raises(UsageError, match=rf"run\.json is damaged or was edited.*{fault}"):
+    with pytest.raises(UsageError, match=rf"run\.json is damaged or was edited.*{fault}.*; restore it, or"):
         folder.read_run()
 
 
@@ -107,7 +107,9 @@ def test_an_edited_verdict_is_refused(tmp_path: Path, echo_profile: Profile, cha
     folder = make_run(tmp_path, echo_profile)
     folder.verdict_json.write_text(json.dumps(folder.read_verdict() | changes))
 
-    with pytest.raises(UsageError, match=r"verdict\.json is damaged or was edited"):
+    with pytest.raises(
+        UsageError, match=r"verdict\.json is damaged or was edited.*; move it away, then judge"
+    ):
         folder.read_verdict()
 
 

@@ -77,6 +77,18 @@ def test_a_run_with_a_damaged_record_is_not_gone_on_with_and_nothing_is_written(
     assert before == {found: found.read_bytes() for found in folder.path.rglob("*") if found.is_file()}
 
 
+@pytest.mark.parametrize("field", ["part", "control", "resumed_utc"])
+def test_a_run_whose_record_lacks_what_going_on_needs_is_refused_by_its_name(
+    echo_profile: Profile, model_file: Path, field: str
+) -> None:
+    _, folder, _ = do(echo_profile, model_file)
+    rest = {name: value for name, value in killed(folder).read_run().items() if name != field}
+    folder.write_run({name: value for name, value in rest.items() if name != "schema"})
+
+    with pytest.raises(UsageError, match=f"its run.json lacks {field}; begin a new run"):
+        run.resume(folder, Target(model=model_file, server=fake_command()), None, quiet())
+
+
 def test_a_finished_run_has_nothing_to_go_on_with(echo_profile: Profile, model_file: Path) -> None:
     _, folder, _ = do(echo_profile, model_file)
 
