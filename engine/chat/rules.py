@@ -6,6 +6,7 @@ Owns when a rule begins (after the reasoning) and what it allows.  Knows nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,8 @@ from engine.core import Allowance, TokenRule
 from engine.errors import RequestError, RuleError
 from engine.grammar import Grammar, GrammarPath, GrammarVocabulary, json_rule
 from engine.tokenizer import Tokenizer, TokenStream
+
+BUILDERS = 16  # nearly all of them wait for the one process that checks grammars, which bounds that wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,20 @@ class Form:
     member: str = "response_format"
     begun_member: str = "messages"
 
+    @property
+    def demanding(self) -> bool:
+        """A grammar must be made for it, which may take seconds."""
+        return self.choice.required or self.schema is not None
+
 
 class Rules:
-    """Makes the rules of one loaded model's answers; building the vocabulary's grammar takes a moment."""
+    """Makes the rules of one loaded model's answers; building the vocabulary's grammar takes a moment.
+
+    Those of demanding forms are best made on `builders`, threads that hold up nothing else.
+    """
 
     def __init__(self, tokenizer: Tokenizer, markers: Markers) -> None:
+        self.builders: Executor = ThreadPoolExecutor(BUILDERS, "grammar")
         self._tokenizer = tokenizer
         self._markers = markers
         self._vocabulary = GrammarVocabulary(tokenizer, end=markers.eos)
@@ -60,7 +72,10 @@ class Rules:
         return self.several(form, 1, thinking=thinking)[0]
 
     def several(self, form: Form, count: int, *, thinking: bool) -> list[TokenRule | None]:
-        """The same for each of several answers to one prompt, at the cost of one grammar."""
+        """The same for each of several answers to one prompt, at the cost of one grammar.
+
+        A form that is not demanding takes no time.
+        """
         grammar = self._grammar(form)
         if grammar is None and not form.tools:
             return [None] * count

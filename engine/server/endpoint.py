@@ -6,6 +6,7 @@ Joins dialect, generation, stream and bookkeeping.  Decides nothing about schedu
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,10 +98,13 @@ class AnswerEndpoint:
         metrics = service.engine.metrics
         try:
             body = await self.intake.read(http)
-            ask, generation = await asyncio.to_thread(self._understand, service, body, _caller(http))
+            ask, prompt = await asyncio.to_thread(self._understand, service, body)
+            thinking = prompt[-1] == service.markers.think
+            rules = await _rules(service, ask, thinking=thinking, begun_member=self.dialect.prompt_member)
         except RequestError as error:
             metrics.reject("too_long" if isinstance(error, ContextLengthError) else "bad_request")
             raise
+        generation = _generation(service, ask, _request(service, ask, prompt, _caller(http)), rules)
         answer = Answer(self, name, generation, ask.stream)
         writer = self.dialect.writer(body, ask, self._envelope(service, ask, generation))
         await generation.start()
@@ -111,15 +115,10 @@ class AnswerEndpoint:
             return EventStream(frames, silent=writer.silent, keepalive_s=keepalive_s, ended=ended)
         return json_response(await answer.whole(writer, http))
 
-    def _understand(
-        self, service: Service, body: Mapping[str, object], caller: Caller
-    ) -> tuple[Ask, Generation]:
-        """All that may take long before a request can be submitted."""
+    def _understand(self, service: Service, body: Mapping[str, object]) -> tuple[Ask, tuple[int, ...]]:
+        """What is asked, and the ids of its prompt: a long one takes a while."""
         ask = self.dialect.read(body, self.intake.defaults())
-        prompt = service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
-        thinking = prompt[-1] == service.markers.think
-        rules = _rules(service, ask, thinking=thinking, begun_member=self.dialect.prompt_member)
-        return ask, _generation(service, ask, _request(service, ask, prompt, caller), rules)
+        return ask, service.prompt_ids(ask.prompt, member=self.dialect.prompt_member)
 
     def _envelope(self, service: Service, ask: Ask, generation: Generation) -> Envelope:
         return Envelope(
@@ -251,8 +250,10 @@ def _request(service: Service, ask: Ask, prompt: tuple[int, ...], caller: Caller
     )
 
 
-def _rules(service: Service, ask: Ask, *, thinking: bool, begun_member: str) -> Sequence[TokenRule | None]:
-    """A rule for each choice, made of one grammar."""
+async def _rules(
+    service: Service, ask: Ask, *, thinking: bool, begun_member: str
+) -> Sequence[TokenRule | None]:
+    """A rule for each choice, made of one grammar; nobody who wants none waits for it."""
     most = service.engine.limits.max_sequences
     if ask.count > most:
         raise RequestError(
@@ -271,7 +272,10 @@ def _rules(service: Service, ask: Ask, *, thinking: bool, begun_member: str) -> 
         member=ask.format_member,
         begun_member=begun_member,
     )
-    return service.rules.several(form, ask.count, thinking=thinking)
+    make = functools.partial(service.rules.several, form, ask.count, thinking=thinking)
+    if not form.demanding:
+        return make()
+    return await asyncio.get_running_loop().run_in_executor(service.rules.builders, make)
 
 
 def _parser(service: Service, ask: Ask, prompt: tuple[int, ...]) -> Parser:

@@ -8,7 +8,9 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -16,12 +18,13 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from engine.errors import RequestError
+from engine.grammar_check import GrammarCheck
 from engine.server import body, patience, serve
 from engine.server.body import MAX_VALUES, decode_object
 from engine.server.patience import PatientProtocol
 from engine.server.stream import STRAIGHT
 from engine.tests.server.live import Live, live_server, until
-from engine.tests.server.wire import get, message
+from engine.tests.server.wire import get, message, post
 
 CHAT = "/v1/chat/completions"
 GENEROUS_S = 60.0  # a busy machine may be this slow; what is tested is that it happens at all
@@ -234,6 +237,31 @@ def test_no_client_is_read_for_long_in_one_turn(monkeypatch: pytest.MonkeyPatch)
     assert answer.startswith(b"HTTP/1.1 400")
     assert len(sent) == sum(read)
     assert max(read) <= patience.SLICE
+
+
+def test_grammars_that_take_long_hold_up_only_who_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than there are threads for bodies: on those, chats without any grammar waited for them."""
+    checked, go_on = Semaphore(0), Event()
+
+    def slow(_: GrammarCheck, __: str) -> str:
+        checked.release()
+        go_on.wait(GENEROUS_S)
+        return ""
+
+    monkeypatch.setattr(GrammarCheck, "wrong", slow)
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    formed = {**chat, "response_format": {"type": "json_object"}, "max_tokens": 1}
+    with live_server() as live, ThreadPoolExecutor(serve.READERS + 1) as clients:
+        formal = [clients.submit(post, live, CHAT, formed) for _ in range(serve.READERS + 1)]
+        under_way = [checked.acquire(timeout=GENEROUS_S) for _ in formal]
+        plain = post(live, CHAT, chat)
+        waiting = [answer.done() for answer in formal]
+        go_on.set()
+
+        assert all(under_way)
+        assert 200 == plain.status_code
+        assert not any(waiting)
+        assert {200} == {answer.result().status_code for answer in formal}
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such bound")
