@@ -54,6 +54,7 @@ class _Http(uvicorn.Server):
         """Listen; asyncio takes as many connections at once as may wait, so more may wait only after it.
 
         Bodies and prompts are read on threads of their own; none of that work waits for other such work.
+        Making grammars does, and has other threads.
         """
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(READERS, "reader"))
         await super().startup(sockets)
