@@ -5,13 +5,13 @@ Knows profiles, plans and the records of earlier runs; starts nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from gates.errors import UsageError
 from gates.harness import record, room
 from gates.profile import Profile, Settings
 from gates.registry import RUN
@@ -46,10 +46,10 @@ def plan(
 def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
     """Minutes of each gate in the newest finished run of this profile; empty without one."""
     for path in reversed(record.runs(runs)):
-        verdict = path / "verdict.json"
-        if not verdict.is_file():
+        try:
+            content = record.RunFolder(path).read_verdict()
+        except UsageError:  # not judged yet, or damaged: what an older run took must not stop a new one
             continue
-        content = json.loads(verdict.read_bytes())
         if content["profile"] == profile and content["run"]["state"] == record.State.FINISHED:
             return {gate["name"]: gate["seconds"] / 60 for gate in content["gates"]}
     return {}
