@@ -75,6 +75,15 @@ class PatientProtocol(H11Protocol, asyncio.BufferedProtocol):
         self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
         return True
 
+    @property
+    def owing(self) -> bool:
+        """A request here has no whole answer yet, or its client has not taken all of it.
+
+        May be asked from any thread, even before there is a transport.
+        """
+        answering = self.cycle is not None and not self.cycle.response_complete
+        return answering or bool(self.transport and self.transport.get_write_buffer_size())
+
     def get_buffer(self, _: int) -> bytearray:
         """Where the event loop puts what it reads next."""
         self._slice = bytearray(SLICE)

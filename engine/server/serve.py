@@ -122,7 +122,7 @@ class Server:
             loader.join()
         if self._failure is not None:
             raise self._failure
-        cut = self._cut or self.host.open_requests
+        cut = self._cut or self._open()
         if not self.hurried:
             self.host.close()
         self._announce(f"ended; {_requests(cut)} cut off" if cut else "ended; every request was answered")
@@ -143,12 +143,12 @@ class Server:
 
     def _drain(self) -> None:
         grace_s = self._settings.server.grace_s
-        if waiting := self.host.open_requests:
+        if waiting := self._open():
             self._announce(
                 f"ending: {_requests(waiting)} may take up to {grace_s:g} s; Ctrl-C again cuts them off"
             )
         deadline = time.monotonic() + grace_s
-        while self.host.open_requests and time.monotonic() < deadline:
+        while self._open() and time.monotonic() < deadline:
             time.sleep(0.02)
         self._count_cut()
         self.host.close()  # answers that are open end with an error, which their clients are still told
@@ -156,7 +156,13 @@ class Server:
 
     def _count_cut(self) -> None:
         """How many answers are cut off, counted before the cutting closes them."""
-        self._cut = max(self._cut, self.host.open_requests)
+        self._cut = max(self._cut, self._open())
+
+    def _open(self) -> int:
+        """How many answers are being made, or are made and not yet taken: a client may read slowly."""
+        kept = list(self._uvicorn.server_state.connections)
+        owing = sum(isinstance(each, PatientProtocol) and each.owing for each in kept)
+        return max(self.host.open_requests, owing)
 
     def _turned_away(self) -> None:
         if self.host.metrics is not None:

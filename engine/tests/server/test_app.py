@@ -15,7 +15,7 @@ import pytest
 
 from engine.config import EngineSettings
 from engine.server.generation import Choice
-from engine.server.serve import address
+from engine.server.serve import _Http, address
 from engine.tests.server.live import Live, Script, live_server, until
 from engine.tests.server.wire import message
 
@@ -430,6 +430,36 @@ def test_answers_that_take_longer_than_the_grace_are_told_that_they_are_cut(
         if word in end
     ]
     assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_server_that_ends_lets_an_answer_that_is_made_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is done long before a client that reads slowly; ending then would cut its answer off."""
+    owed: list[int] = []
+    ending, leave = threading.Event(), _Http.shutdown
+
+    async def noted(self: _Http, sockets: list[socket.socket] | None = None) -> None:
+        owed.append(server.host.traffic.backlog_bytes())
+        ending.set()
+        await leave(self, sockets)
+
+    monkeypatch.setattr(_Http, "shutdown", noted)
+    body = json.dumps({"messages": ASK, "stream": True}).encode()
+    with live_server(Script("</think>" + "word " * 300), grace_s=60.0) as live, socket.socket() as raw:
+        server = live.server
+        for each, size in ((server._socket, socket.SO_SNDBUF), (raw, socket.SO_RCVBUF)):
+            each.setsockopt(socket.SOL_SOCKET, size, 4096)
+        raw.settimeout(60)
+        raw.connect(("127.0.0.1", live.port))
+        raw.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\n" % CHAT.encode())
+        raw.sendall(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        until(lambda: server.host.traffic.backlog_bytes() > 0 and server.host.open_requests == 0)
+        server.stop()
+        ended_early = ending.wait(0.5)
+        answer = b"".join(iter(lambda: raw.recv(65536), b""))
+
+    assert not ended_early
+    assert [0] == owed
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 def test_connections_send_at_once(live: Live) -> None:
