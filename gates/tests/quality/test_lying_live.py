@@ -39,7 +39,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def claims(fault: str, engine: str, folder: Path) -> set[str]:
     """The claims that the engine breaks behind this fault."""
     table = settings(
-        sets=["mini_arithmetic"],
+        sets=["mini_two_steps"],  # long enough: of 11 tokens half as many again are within the slack
         fast_margins=[0.9],
         thinking_margins=[0.9],
         fast_items=[2],
@@ -48,8 +48,8 @@ def claims(fault: str, engine: str, folder: Path) -> set[str]:
         thinking_min_scores=[0.0],
         fast_mean_tokens=[0],
         thinking_mean_tokens=[0],
-        fast_max_tokens=24,
-        thinking_max_tokens=24,
+        fast_max_tokens=48,
+        thinking_max_tokens=48,
         twice_items=0,
         honesty_items=2,
     )
