@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from engine.chat.request import AssistantTurn, ToolCall, ToolResult, Turn, UserText, UserTurn
 from engine.errors import RequestError, shown
@@ -36,12 +37,13 @@ def assemble(
     `knows_all_calls`: a tool result without its call in the same request is an error too.
     """
     system: list[str] = []
-    turns: list[Turn] = []
+    said: list[Turn] = []
     for entry in entries:
-        if isinstance(entry, SystemText) and not turns:
+        if isinstance(entry, SystemText) and not said:
             system += filter(None, [entry.text])
         else:
-            _append(turns, UserTurn((UserText(entry.text),)) if isinstance(entry, SystemText) else entry)
+            said.append(UserTurn((UserText(entry.text),)) if isinstance(entry, SystemText) else entry)
+    turns = [_joined(tuple(run)) for _, run in groupby(said, key=type)]
     if turns and turns[-1] == AssistantTurn():
         turns.pop()
     _check_turns(turns, member)
@@ -50,17 +52,17 @@ def assemble(
     return Conversation("\n\n".join(system), tuple(_order_results(turns)))
 
 
-def _append(turns: list[Turn], turn: Turn) -> None:
-    """Add a turn, joining it with the last one when both are of the same side."""
-    last = turns[-1] if turns else None
-    if isinstance(last, UserTurn) and isinstance(turn, UserTurn):
-        turns[-1] = UserTurn((*last.blocks, *turn.blocks))
-    elif isinstance(last, AssistantTurn) and isinstance(turn, AssistantTurn):
-        turns[-1] = AssistantTurn(
-            last.content + turn.content, last.reasoning + turn.reasoning, (*last.calls, *turn.calls)
-        )
-    else:
-        turns.append(turn)
+def _joined(run: Sequence[Turn]) -> Turn:
+    """One turn of all that one side says in a row, joined at once: one by one takes minutes for 100,000."""
+    user = [turn for turn in run if isinstance(turn, UserTurn)]
+    if user:
+        return UserTurn(tuple(block for turn in user for block in turn.blocks))
+    assistant = [turn for turn in run if isinstance(turn, AssistantTurn)]
+    return AssistantTurn(
+        "".join(turn.content for turn in assistant),
+        "".join(turn.reasoning for turn in assistant),
+        tuple(call for turn in assistant for call in turn.calls),
+    )
 
 
 def _check_turns(turns: Sequence[Turn], member: str) -> None:

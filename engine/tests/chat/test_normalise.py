@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -60,6 +61,17 @@ def test_assistant_messages_in_a_row_become_one_turn() -> None:
 
     assert isinstance(turn, AssistantTurn)
     assert ("ab", "rs", '{"a": 1}') == (turn.content, turn.reasoning, turn.calls[0].arguments)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool", "system"])
+def test_a_hundred_thousand_messages_in_a_row_are_joined_at_once(role: str) -> None:
+    """They fit a body; joined one by one they kept a thread for a minute and more."""
+    many = [{"role": role, "content": "a"}] * 100_000
+    began = time.thread_time()
+    found = normalise([{"role": "user", "content": "Hi"}, *many])
+
+    assert 20.0 > time.thread_time() - began
+    assert (2 if role == "assistant" else 1) == len(found.turns)
 
 
 def test_an_empty_assistant_message_at_the_end_is_dropped() -> None:
