@@ -21,7 +21,7 @@ MUTANTS = tuple(
         ("nobody waits for a prompt", Scheduler, "_ready", "leader is None or", "True or"),
         ("a prompt is awaited too long", Scheduler, "_ready", ">= len(request.prompt) - 1", ">= 99"),
         ("credit has no end", Memory, "extend", "> self.total", "> 10**9"),
-        ("credit is refused for nothing", Memory, "extend", "tokens <= claim.tokens", "tokens < 0"),
+        ("credit is refused for nothing", Memory, "extend", "max(0, tokens", "max(1, tokens"),
         ("the newest starts first", Scheduler, "submit", "_queue.append(", "_queue.appendleft("),
         ("a cancelled one still waits", Scheduler, "drop", "self._queue.remove(request)", "pass"),
         ("a cancelled one still runs", Scheduler, "drop", "pop(request_id, None)", "get(request_id)"),
