@@ -121,8 +121,9 @@ def render(
     segments = [marker(BOS), text((prefixes or EffortPrefixes()).of(request)), *_system(request)]
     last = len(request.turns) - 1
     last_user = max((i for i, turn in enumerate(request.turns) if isinstance(turn, UserTurn)), default=-1)
+    keeps_all = request.keeps_reasoning  # looks at every turn
     for index, turn in enumerate(request.turns):
-        keep = request.keeps_reasoning or index > last_user
+        keep = keeps_all or index > last_user
         if isinstance(turn, UserTurn):
             segments += _user_turn(turn, thinking=request.thinking, open_end=index == last)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,13 @@ def test_any_messages_render_or_are_refused(messages: list[dict[str, Any]], thin
     assert [segment.text for segment in segments if segment.is_marker].count(USER) == sum(
         isinstance(turn, UserTurn) for turn in conversation.turns
     )
+
+
+def test_a_conversation_of_many_turns_is_looked_through_once() -> None:
+    """Looked through at every turn, one that fits a body kept a thread for minutes."""
+    turns = (UserTurn((UserText("a"),)), AssistantTurn("b")) * 30_000
+    began = time.thread_time()
+    segments = render(ChatRequest(system="", turns=turns, tools=(), thinking=True))
+
+    assert 20.0 > time.thread_time() - began
+    assert 30_000 == sum(segment.text == USER for segment in segments)
