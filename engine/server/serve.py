@@ -34,6 +34,7 @@ BACKLOG = 2048
 # Threads that read bodies and encode prompts.  Each keeps memory for the largest it read: after 12 bodies of
 # up to 250 KB at once the six of asyncio on two cores held 154 MiB, two hold 43 and are no slower.
 READERS = 2
+LAST_WORD_S = 1  # for clients to take their end: answers have had their time in `_drain`
 UNREAD_MS = 120_000  # a client that takes nothing for so long, or does not answer any more, is given up
 
 
@@ -60,6 +61,16 @@ class _Http(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what is open; uvicorn would cancel it in the end, which reads like a failure of ours."""
+        asyncio.get_running_loop().call_later(LAST_WORD_S, self._hang_up)
+        await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        for kept in list(self.server_state.connections):
+            if isinstance(kept, PatientProtocol):
+                kept.transport.abort()
 
     def handle_exit(self, sig: int, _: FrameType | None) -> None:
         """Called by uvicorn on SIGINT and SIGTERM."""
@@ -105,7 +116,7 @@ class Server:
                 ws="none",
                 backlog=AT_ONCE,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-                timeout_graceful_shutdown=1,  # answers have had their time in `_drain`
+                timeout_graceful_shutdown=10 * LAST_WORD_S,
             ),
             self.stop,
             self._count_cut,

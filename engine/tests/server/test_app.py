@@ -432,6 +432,18 @@ def test_answers_that_take_longer_than_the_grace_are_told_that_they_are_cut(
     assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def _ask_slowly(live: Live, raw: socket.socket) -> None:
+    """Ask for a stream that soon waits for its client, and read nothing of it."""
+    for each, size in ((live.server._socket, socket.SO_SNDBUF), (raw, socket.SO_RCVBUF)):
+        each.setsockopt(socket.SOL_SOCKET, size, 4096)
+    raw.settimeout(60)
+    raw.connect(("127.0.0.1", live.port))
+    body = json.dumps({"messages": ASK, "stream": True}).encode()
+    raw.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\n" % CHAT.encode())
+    raw.sendall(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+    until(lambda: live.server.host.traffic.backlog_bytes() > 0 and live.server.host.open_requests == 0)
+
+
 def test_a_server_that_ends_lets_an_answer_that_is_made_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is done long before a client that reads slowly; ending then would cut its answer off."""
     owed: list[int] = []
@@ -443,16 +455,9 @@ def test_a_server_that_ends_lets_an_answer_that_is_made_be_taken(monkeypatch: py
         await leave(self, sockets)
 
     monkeypatch.setattr(_Http, "shutdown", noted)
-    body = json.dumps({"messages": ASK, "stream": True}).encode()
     with live_server(Script("</think>" + "word " * 300), grace_s=60.0) as live, socket.socket() as raw:
         server = live.server
-        for each, size in ((server._socket, socket.SO_SNDBUF), (raw, socket.SO_RCVBUF)):
-            each.setsockopt(socket.SOL_SOCKET, size, 4096)
-        raw.settimeout(60)
-        raw.connect(("127.0.0.1", live.port))
-        raw.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\n" % CHAT.encode())
-        raw.sendall(b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        until(lambda: server.host.traffic.backlog_bytes() > 0 and server.host.open_requests == 0)
+        _ask_slowly(live, raw)
         server.stop()
         ended_early = ending.wait(0.5)
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
@@ -460,6 +465,18 @@ def test_a_server_that_ends_lets_an_answer_that_is_made_be_taken(monkeypatch: py
     assert not ended_early
     assert [0] == owed
     assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_a_client_that_takes_nothing_is_hung_up_on_without_a_failure_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as raw:
+        with live_server(Script("</think>" + "word " * 300)) as live:
+            _ask_slowly(live, raw)
+        left = live.server.host.traffic.clients()
+
+    assert 0 == left
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_connections_send_at_once(live: Live) -> None:
