@@ -16,7 +16,7 @@ from gates.quality.programs import build
 from gates.quality.sandbox import Limits, Program
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "1"
+GRADER_VERSION: Final = "2"
 FILE: Final = "humaneval/HumanEval.jsonl"
 PLUS_FILE: Final = "humaneval_plus/HumanEvalPlus.jsonl.gz"
 MAX_TOKENS: Final = 2048

@@ -18,7 +18,7 @@ from gates.quality.asking import Question
 from gates.quality.grading import Grade
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "2"
+GRADER_VERSION: Final = "3"
 FILE: Final = "ifeval/input_data.jsonl"
 MAX_TOKENS: Final = 2048
 

@@ -17,7 +17,7 @@ from gates.quality.programs import build, defined, tree
 from gates.quality.sandbox import Limits, Program
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "1"
+GRADER_VERSION: Final = "2"
 FILE: Final = "mbpp/mbpp.jsonl"
 SANITIZED_FILE: Final = "mbpp/sanitized-mbpp.json"
 TEST_IDS: Final = range(11, 511)

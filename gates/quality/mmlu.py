@@ -17,7 +17,7 @@ from gates.quality.asking import Question
 from gates.quality.grading import Grade, Graded
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "2"
+GRADER_VERSION: Final = "3"
 FILE: Final = "mmlu/test.jsonl"
 MAX_TOKENS: Final = 1024
 LETTERS: Final = "ABCD"
