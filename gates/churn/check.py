@@ -99,7 +99,8 @@ class _Judge(Judging):
             len(answers),
             interval=wilson(right, len(answers)),
         )
-        self.say("churn.rounds_count", len(answers), planned)
+        over = self.span[1] > 0.0  # a run that was cut off would have asked for more
+        self.say("churn.rounds_count", len(answers) if over else None, planned)
         self._misses("churn.recall_ratio", (case for case in answers if not case.right))
         firsts = [one for one in last_tries(self.asked, DEEP) if one.outcome == "ok"]
         lengths = [

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gates import profile as profiles
+from gates import registry
 from gates.errors import CheckError, GivenUp, ServerDied, UsageError
 from gates.harness import history, room
 from gates.harness.client import Client
@@ -176,3 +178,11 @@ def test_a_gate_far_over_its_budget_is_given_up_before_the_next_request(tmp_path
         ask(rig)
     (note,) = history.read(tmp_path / "h.jsonl")
     assert STUCK == note.what
+
+
+@pytest.mark.parametrize("spec", registry.GATES, ids=lambda spec: spec.name)
+def test_a_gate_that_was_never_begun_breaks_no_claim(spec: GateSpec) -> None:
+    settings = profiles.load("ci").table(spec.name)
+    said = room.judge(room.load(spec), [], settings, None)
+
+    assert Verdict.FAIL not in {measure.verdict for measure in said.measures}
