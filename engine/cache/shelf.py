@@ -25,7 +25,16 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.cache.stored import Arrays, DamagedError, Ids, Prefix, layout, read_arrays, read_prefix
+from engine.cache.stored import (
+    Arrays,
+    DamagedError,
+    Ids,
+    Prefix,
+    layout,
+    open_regular,
+    read_arrays,
+    read_prefix,
+)
 
 log = logging.getLogger("engine.cache")
 START, SUFFIX, UNFINISHED = "spkg-", ".kv", ".part"
@@ -208,7 +217,7 @@ class Shelf:
         try:
             if path is None:
                 return None
-            arrays = read_arrays(path, self._fingerprint)
+            arrays = read_arrays(path, self._fingerprint, entry.prefix)
             _touch(path)
             return arrays
         except (DamagedError, OSError) as error:
@@ -217,6 +226,9 @@ class Shelf:
             log.warning(
                 "event=prefix_not_recalled tokens=%d reason=%s", len(entry.prefix.tokens), _reason(error)
             )
+        except Exception as error:
+            log.exception("event=prefix_not_recalled tokens=%d", len(entry.prefix.tokens))
+            self._give_up(entry, repr(error))
         finally:
             self._loading.remove(entry)
         return None
@@ -275,7 +287,7 @@ def _complete(path: Path, parts: list[bytes | memoryview]) -> None:
 
 def _remove_abandoned(path: Path) -> None:
     """Delete an unfinished file, unless the process that writes it lives."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError, DamagedError), open_regular(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
 

@@ -13,17 +13,22 @@ import hashlib
 import json
 import math
 import os
+import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"SPKGKV02"
 HEADER_MAX = 1 << 20  # bytes
+TOKENS_MAX = 1 << 20  # no context is longer
+ITEM_MAX = 8  # bytes of a number
 FIXED = struct.Struct("<8sI32s")
 KINDS = frozenset("biuf")  # of numbers that an array may hold
 
@@ -99,28 +104,53 @@ def layout(fingerprint: str, prefix: Prefix, arrays: Arrays) -> list[bytes | mem
 
 def read_prefix(path: Path, fingerprint: str) -> Prefix:
     """Which sequence a file holds; DamagedError or OSError when it cannot be used."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return _read_header(file, fingerprint).prefix
 
 
-def read_arrays(path: Path, fingerprint: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a file; DamagedError or OSError when it cannot be used."""
-    with path.open("rb") as file:
+def read_arrays(path: Path, fingerprint: str, prefix: Prefix) -> dict[str, NDArray[Any]]:
+    """The arrays of a file; DamagedError or OSError when it cannot be used, or holds another sequence now."""
+    with open_regular(path) as file:
         header = _read_header(file, fingerprint)
+        if not _equal(header.prefix, prefix):
+            raise DamagedError("another sequence is in its place")
         data = bytearray(sum(entry.nbytes for entry in header.arrays))
         if file.readinto(data) != len(data):
             raise DamagedError("it was cut while it was read")
     if hashlib.sha256(data).hexdigest() != header.digest:
         raise DamagedError("its rows are damaged")
+    try:
+        return _cut(data, header.arrays)
+    except ValueError as error:  # sizes that no array can have
+        raise DamagedError(f"its arrays cannot be: {error}") from None
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to read; DamagedError for what is no file, such as a pipe, which would be waited for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DamagedError("it is no regular file")
+        yield file
+
+
+def _cut(data: bytearray, arrays: tuple[_Array, ...]) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     at = 0
-    for entry in header.arrays:
+    for entry in arrays:
         found[entry.name] = np.frombuffer(data, entry.kind, math.prod(entry.shape), at).reshape(entry.shape)
         at += entry.nbytes
     return found
 
 
-def _read_header(file: BinaryIO, fingerprint: str) -> _Header:
+def _equal(one: Prefix, other: Prefix) -> bool:
+    """The same sequence of the same tenant, with the same positions to start from."""
+    return (one.tenant, one.anchors) == (other.tenant, other.anchors) and np.array_equal(
+        one.tokens, other.tokens
+    )
+
+
+def _read_header(file: BufferedReader, fingerprint: str) -> _Header:
     """Header and ids; the file stands at its arrays then, all of which are there."""
     head = file.read(FIXED.size)
     if len(head) < FIXED.size or not head.startswith(MAGIC):
@@ -137,6 +167,8 @@ def _read_header(file: BinaryIO, fingerprint: str) -> _Header:
         count, anchors = int(found["tokens"]), tuple(int(place) for place in found["anchors"])
         if not all(0 < place <= count for place in anchors):
             raise DamagedError("its anchors lie outside of it")
+        if count > TOKENS_MAX:
+            raise DamagedError("it is longer than any context")
         end = file.tell() + 4 * count + sum(entry.nbytes for entry in arrays)
         if end != os.fstat(file.fileno()).st_size:
             raise DamagedError("its length is wrong")
@@ -146,13 +178,14 @@ def _read_header(file: BinaryIO, fingerprint: str) -> _Header:
         pin = None if found["pin"] is None else bool(found["pin"])
         prefix = Prefix(str(found["tenant"]), np.frombuffer(ids, np.int32), anchors, pin)
         return _Header(prefix, arrays, str(found["arrays_sha256"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedError(f"its header is of another version ({type(error).__name__})") from None
 
 
 def _array(entry: Mapping[str, Any]) -> _Array:
     kind, shape = np.dtype(entry["type"]), tuple(int(size) for size in entry["shape"])
-    if kind.kind not in KINDS or min(shape, default=0) < 0:
+    known = kind.kind in KINDS and kind.isnative and kind.itemsize <= ITEM_MAX
+    if not known or min(shape, default=0) < 0:
         raise ValueError(kind)
     return _Array(str(entry["name"]), kind, shape)
 

@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -250,14 +251,34 @@ def older(data: bytes) -> bytes:
     return b"SPKGKV00" + data[8:]
 
 
+def sealed(text: bytes, rest: bytes) -> bytes:
+    """A file with a header whose digest is right."""
+    return stored_form.FIXED.pack(stored_form.MAGIC, len(text), hashlib.sha256(text).digest()) + text + rest
+
+
+def opened(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header of a file, and what follows it."""
+    length = stored_form.FIXED.unpack_from(data)[1]
+    text, rest = data[stored_form.FIXED.size :][:length], data[stored_form.FIXED.size + length :]
+    return json.loads(text), rest
+
+
 def without(data: bytes, member: str) -> bytes:
     """A file with a sound header that lacks what this version wants."""
-    length = stored_form.FIXED.unpack_from(data)[1]
-    header = json.loads(data[stored_form.FIXED.size :][:length])
+    header, rest = opened(data)
     del header[member]
-    text = json.dumps(header).encode()
-    digest = hashlib.sha256(text).digest()
-    return stored_form.FIXED.pack(stored_form.MAGIC, len(text), digest) + text + data[-10:]
+    return sealed(json.dumps(header).encode(), rest[-10:])
+
+
+def saying(data: bytes, **members: Any) -> bytes:
+    """A file whose header is sound and says something else."""
+    header, rest = opened(data)
+    return sealed(json.dumps(header | members).encode(), rest)
+
+
+def array_of(kind: str, *shape: float) -> list[dict[str, Any]]:
+    """What a header says of its only array."""
+    return [{"name": "rows.0", "type": kind, "shape": shape}]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +295,13 @@ def without(data: bytes, member: str) -> bytes:
             pytest.param(functools.partial(without, member=member), id=f"without_{member}")
             for member in ("fingerprint", "tenant", "anchors", "pin", "tokens", "arrays", "arrays_sha256")
         ),
+        pytest.param(lambda data: sealed(b"[" * 300_000, data[-10:]), id="nested_header"),
+        pytest.param(lambda data: saying(data, tokens=float("inf")), id="endless_tokens"),
+        pytest.param(lambda data: saying(data, tokens=-1), id="negative_tokens"),
+        pytest.param(lambda data: saying(data, arrays=array_of("<u1", float("inf"))), id="endless_array"),
+        pytest.param(lambda data: saying(data, arrays=array_of("<u1", 2**62, 2**62)), id="huge_array"),
+        pytest.param(lambda data: saying(data, arrays=array_of(">f4", 0)), id="foreign_order"),
+        pytest.param(lambda data: saying(data, arrays=array_of("<f16", 0)), id="wide_numbers"),
     ],
 )
 def test_an_unusable_file_is_one_line_and_no_prefix(
@@ -288,6 +316,64 @@ def test_an_unusable_file_is_one_line_and_no_prefix(
     assert one.find("one", prompt()) is None
     assert 1 == len(warnings)
     assert path.name in warnings[0].getMessage()
+
+
+def test_lengths_that_only_a_hole_could_fill_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = stored(tmp_path)
+    count = stored_form.TOKENS_MAX + 1
+    header, _ = opened(path.read_bytes())
+    path.write_bytes(head := sealed(json.dumps(header | {"tokens": count, "arrays": []}).encode(), b""))
+    os.truncate(path, len(head) + 4 * count)
+
+    assert shelf(tmp_path).find("one", prompt()) is None
+    assert "longer than any context" in caplog.text
+
+
+def test_sizes_that_no_array_can_have_cost_the_file_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = stored(tmp_path)
+    header, rest = opened(path.read_bytes())
+    header["arrays"] += array_of("<u1", *[0] * 100)
+    path.write_bytes(sealed(json.dumps(header).encode(), rest))
+    one = shelf(tmp_path)
+    found = one.find("one", prompt())
+
+    assert found is not None
+    assert one.load(found.entry).result() is None
+    assert "its arrays cannot be" in caplog.text
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("tenant", ["one", "two"])
+def test_files_that_change_places_while_a_server_runs_are_not_used(
+    tenant: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = shelf(tmp_path)
+    path = one.put("one", ids(LONG), (), arrays()).result()
+    other = one.put(tenant, ids(LONG, int(tenant == "one")), (), arrays(1)).result()
+    assert path is not None
+    assert other is not None
+    other.replace(path)
+    found = one.find("one", prompt())
+
+    assert found is not None
+    assert one.load(found.entry).result() is None
+    assert "another sequence is in its place" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["pipe.kv", "spkg-pipe.kv", "spkg-pipe.part"])
+def test_a_pipe_in_the_directory_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    stored(tmp_path)
+    os.mkfifo(tmp_path / name)
+    found: list[Shelf] = []
+    opening = threading.Thread(target=lambda: found.append(shelf(tmp_path)), daemon=True)
+    opening.start()
+    opening.join(60)
+
+    assert [1] == [one.stats().files for one in found]
 
 
 def test_a_directory_into_which_others_may_write_is_refused(tmp_path: Path) -> None:
