@@ -7,7 +7,7 @@ Knows page tables and numbers of bytes.  No torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,13 +36,19 @@ class MemoryLimits:
 
 @dataclass(slots=True)
 class Claim:
-    """What an open request holds and may take: pages for `tokens` tokens, and `states` windows."""
+    """What an open request holds and may take: pages for `tokens` tokens, and `states` windows.
+
+    `restarted`: it no longer shares what it shared when it was let in.  `rests`: it waits for the room to be
+    computed again.
+    """
 
     request: Request
     tokens: int
     states: int
     table: PageTable | None = None  # None while it waits
     wish: bool | None = None  # whether to pin what it leaves, if it or what it continues says so
+    restarted: bool = False
+    rests: bool = False
 
     def needs(self, page_tokens: int) -> int:
         """Pages that it may still take."""
@@ -130,17 +136,14 @@ class Memory:
     @property
     def promised(self) -> int:
         """Bytes that open requests hold or may still take; what they share counts once."""
-        pages = len({page for claim in self._running() for page in _table(claim).pages})
-        pages += sum(claim.needs(self.ledger.page_tokens) for claim in self._claims.values())
         states = sum(claim.states for claim in self._claims.values())
-        return pages * self.ledger.page_bytes + states * self.ledger.state_bytes
+        return self._owed(self._claims.values()) * self.ledger.page_bytes + states * self.ledger.state_bytes
 
     def reserve(self, request: Request) -> None:
         """Let a request in; raises CapacityError when not even the room of all records is enough for it."""
         length = len(request.prompt)
         tokens = length + max(1, min(request.max_tokens, self.limits.tranche))
-        grid = min(MAX_ANCHORS - 1, length // self.limits.anchor_every) if request.reuse else 0
-        claim = Claim(request, tokens, states=2 + grid, wish=request.pin)
+        claim = Claim(request, tokens, self._states(request), wish=request.pin)
         need = self._pages(tokens) * self.ledger.page_bytes + claim.states * self.ledger.state_bytes
         promised = self.promised
         if promised + need > self.total:
@@ -213,10 +216,31 @@ class Memory:
         return _table(self._claims[name])
 
     def restart(self, name: str) -> None:
-        """Give the pages of a running request back, because it is computed again."""
+        """Give the pages of a running request back, because it is computed again.
+
+        It rests until `resume` finds room for all of it: what it shared was paid for once, by another.
+        """
         claim = self._claims[name]
         _table(claim).close()
         claim.table = PageTable(self.ledger)
+        claim.states = self._states(claim.request)  # those that it inherited are gone
+        claim.restarted = claim.rests = True
+
+    def rests(self, name: str) -> bool:
+        """Whether a running request waits for the room to be computed again."""
+        return self._claims[name].rests
+
+    def resume(self) -> bool:
+        """Let requests that rest go on, in their order, as far as there is room; whether none rests."""
+        for claim in [claim for claim in self._running() if claim.rests]:
+            if not self._fits(claim):
+                return False
+            claim.rests = False
+        return True
+
+    def fits(self, name: str) -> bool:
+        """Whether a request that was let in can start: not where it takes what restarted ones need again."""
+        return not self._overdrawn or self._fits(self._claims[name])
 
     def release(self, name: str) -> None:
         """Forget a request and give its pages back; unknown ones are ignored."""
@@ -285,8 +309,10 @@ class Memory:
         tables = [_table(claim) for claim in self._running()]
         tables += [record.table for record in self.records.values()]
         self.ledger.check(tables)
-        pages = len({page for claim in self._running() for page in _table(claim).pages})
-        pages += sum(claim.needs(self.ledger.page_tokens) for claim in self._claims.values())
+        claims = list(self._claims.values())
+        if self._overdrawn:
+            claims = [claim for claim in self._running() if not claim.rests]
+        pages = self._owed(claims)
         assert pages <= self.ledger.pages, (pages, self.ledger.pages)
 
     @property
@@ -298,6 +324,29 @@ class Memory:
 
     def _running(self) -> Iterator[Claim]:
         return (claim for claim in self._claims.values() if claim.table is not None)
+
+    @property
+    def _overdrawn(self) -> bool:
+        """More may be promised than there is: somebody who shared pages does so no longer."""
+        return any(claim.restarted for claim in self._claims.values())
+
+    def _owed(self, claims: Collection[Claim]) -> int:
+        """Pages that some requests hold or may still take; what they share counts once."""
+        held = {page for claim in claims if claim.table is not None for page in claim.table.pages}
+        return len(held) + sum(claim.needs(self.ledger.page_tokens) for claim in claims)
+
+    def _fits(self, claim: Claim) -> bool:
+        """Whether all of a request has room beside those that go on; the first to go on always has."""
+        going = [other for other in self._running() if not other.rests]
+        states = sum(other.states for other in self._running()) + (claim.states if claim.table is None else 0)
+        pages = self._owed([*going, claim])
+        nbytes = pages * self.ledger.page_bytes + states * self.ledger.state_bytes
+        return not going or nbytes <= self.ledger.pages * self.ledger.page_bytes
+
+    def _states(self, request: Request) -> int:
+        """Windows that a request may need by itself: the live one, and those kept in its prompt."""
+        grid = min(MAX_ANCHORS - 1, len(request.prompt) // self.limits.anchor_every)
+        return 2 + (grid if request.reuse else 0)
 
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.ledger.page_tokens)

@@ -147,7 +147,7 @@ class Scheduler:
         return Committed(progress.tokens, ended)
 
     def restart(self, sequence: str) -> None:
-        """Compute a request again from its first token, in steps of its own and pages of its own."""
+        """Compute a request again from its first token, in steps and pages of its own, when there is room."""
         self._running[sequence].restart()
         self.memory.restart(sequence)
 
@@ -174,8 +174,12 @@ class Scheduler:
             assert len(sequence.tokens) <= self.limits.context, sequence
 
     def _admit(self) -> list[Admission]:
-        admissions = []
+        admissions: list[Admission] = []
+        if not self.memory.resume():  # they are older
+            return admissions
         while self.running < self.limits.max_sequences and (first := self._first_ready()) is not None:
+            if not self.memory.fits(first.id):
+                break
             self._queue.remove(first)
             admissions.append(self._start(first))
         return admissions
@@ -217,8 +221,9 @@ class Scheduler:
 
     def _slices(self) -> list[Slice]:
         """One token of every decoding sequence and one prefill chunk; a lone sequence runs by itself."""
-        lone = [sequence for sequence in self._running.values() if sequence.alone]
-        shared = [sequence for sequence in self._running.values() if not sequence.alone]
+        going = [entry for entry in self._running.values() if not self.memory.rests(entry.request.id)]
+        lone = [sequence for sequence in going if sequence.alone]
+        shared = [sequence for sequence in going if not sequence.alone]
         live = any(sequence.live for sequence in self._running.values())
         chunk = self.limits.prefill_chunk_live if live else self.limits.prefill_chunk
         if lone and (self._ticks % 2 or not shared):

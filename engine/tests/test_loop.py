@@ -152,6 +152,36 @@ def test_a_request_that_breaks_a_step_fails_alone() -> None:
     assert [runner.continuation(entry, 20) for entry in prompts] == [answer.tokens for answer in good]
 
 
+def test_branches_that_start_over_wait_for_the_room_that_they_no_longer_share() -> None:
+    """Four branches of one prompt fit because they share it; after a step that broke they do not."""
+    broken = threading.Event()
+
+    def break_once(slices: list[list[int]]) -> None:
+        if len(slices) == 4 and not broken.is_set():
+            broken.set()
+            raise RuntimeError("boom")
+
+    runner = FakeRunner(VOCAB, ledger=ledger(pages=90), before_step=break_once)
+    engine = Engine(runner, replace(LIMITS, max_sequences=4, anchor_every=1000), threaded=False)
+    prompts = [(*prompt(200)[:199], last) for last in range(4)]
+    answers = [submit(engine, request("first", prompts[0], 20))]
+    while not any(state.anchors for state in engine._states.values()):
+        engine.turn()
+    prompts.append(prompt(40, 3))  # it waits for a slot when the step breaks
+    for number, entry in enumerate(prompts[1:]):
+        answers.append(submit(engine, request(f"r{number}", entry, 20)))
+        if number < 2:
+            engine.turn()
+    while not engine.turn():
+        engine._scheduler.check()
+    reasons = [answer.wait().reason for answer in answers]
+    engine.close()
+
+    assert broken.is_set(), "all four must have been in one step"
+    assert [FinishReason.LENGTH] * 5 == reasons
+    assert [runner.continuation(branch, 20) for branch in prompts] == [answer.tokens for answer in answers]
+
+
 def test_unusable_logits_fail_only_their_request() -> None:
     class Poisoned(FakeRunner):
         def logits(self, tokens: tuple[int, ...]) -> Logits:

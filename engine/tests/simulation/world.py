@@ -195,7 +195,8 @@ class World:
     def _check_service(self, name: str, computed: int) -> None:
         """A running request is served at least once in so many turns, whoever else is there."""
         before, since = self._moved.get(name, (-1, self.turn))
-        if computed != before:
+        rests = self.engine._scheduler.memory.rests(name)  # for room that it shared before a step broke
+        if computed != before or rests:
             self._moved[name] = (computed, self.turn)
             return
         patience = 2 * self.scenario.limits.max_sequences + len(self.scenario.faults) + self._poison()
