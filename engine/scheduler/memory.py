@@ -194,13 +194,14 @@ class Memory:
         table.grow(tokens)
 
     def extend(self, name: str, tokens: int) -> bool:
-        """Whether a request may grow to `tokens`: pays for as many tranches as that takes.
+        """Whether a request may grow to `tokens`: pays for tranches, or all that it may have.
 
         A rule may force more tokens at once than a tranche has.
         """
         claim = self._claims[name]
         missing = -(-max(0, tokens - claim.tokens) // self.limits.tranche)
-        grown = claim.tokens + missing * self.limits.tranche
+        most = max(claim.tokens, len(claim.request.prompt) + claim.request.max_tokens)
+        grown = min(claim.tokens + missing * self.limits.tranche, most)
         more = self._pages(grown) - self._pages(claim.tokens)
         if missing and self.promised + more * self.ledger.page_bytes > self.total:
             return False

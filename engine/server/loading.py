@@ -17,7 +17,7 @@ from engine.chat.markers import Markers
 from engine.chat.rules import Rules
 from engine.chat.template import EffortPrefixes
 from engine.config import EngineSettings, Settings
-from engine.errors import SettingError
+from engine.errors import SettingError, shown
 from engine.gguf.file import GGUFFile
 from engine.kernels.rows import Storage
 from engine.loop import Engine
@@ -63,12 +63,14 @@ def open_shelf(settings: EngineSettings, fingerprint: str) -> Shelf | None:
     """Where kept sequences are stored, if anywhere; SettingError when that is no place for files."""
     if not settings.spill_dir:
         return None
-    directory = Path(settings.spill_dir).expanduser()
     try:
+        directory = Path(settings.spill_dir).expanduser()
         return Shelf(directory, fingerprint=fingerprint, budget=settings.spill_mib * 2**20)
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:  # an unknown user, a name that cannot be
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise SettingError(
-            f"engine.spill_dir {directory} cannot be used: {error.strerror}; name a directory of your own"
+            f"engine.spill_dir {shown(settings.spill_dir)} cannot be used: {reason}; "
+            "name a directory of your own"
         ) from None
 
 

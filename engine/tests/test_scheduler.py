@@ -215,6 +215,17 @@ def test_ids_that_follow_each_other_at_once_are_all_paid_for(company: bool, end:
     assert end == (committed.ended and committed.ended.reason)
 
 
+def test_an_answer_is_promised_no_more_than_it_may_have() -> None:
+    """Of a second tranche the answer may take four ids: the page for them is there, the whole tranche not."""
+    scheduler = Scheduler(replace(LIMITS, tranche=16), ledger(pages=7, page_tokens=8, state_bytes=0))
+    for name, budget in (("a", 20), ("b", 16)):
+        scheduler.submit(Request(name, (1,) * 8, budget, reuse=False))
+    committed = scheduler.commit(scheduler.plan().slices[0], (2,) * 17)
+    scheduler.check()
+
+    assert ((2,) * 17, None) == (committed.tokens, committed.ended)
+
+
 def test_a_decoding_request_gets_a_token_in_every_step() -> None:
     scheduler = Scheduler(LIMITS, ledger())
     scheduler.submit(Request("a", (1,) * 4, 50, reuse=False))

@@ -15,7 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from engine.config import EngineSettings
+from engine.errors import SettingError
 from engine.load.process import Server, own_server
+from engine.server.loading import open_shelf
 from engine.tests.server.live import until
 
 PROMPT = [3 + (7 * index) % 300 for index in range(400)]
@@ -114,3 +117,9 @@ def test_a_folder_that_cannot_be_used_stops_the_start_with_one_line(small_path: 
     last = found.stderr.strip().splitlines()[-1]
     assert last.startswith("engine: engine.spill_dir ")
     assert "cannot be used: Not a directory; name a directory of your own" in last
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/kept", "a\0b", "x" * 300])
+def test_a_folder_whose_name_cannot_be_is_refused_by_its_key(name: str) -> None:
+    with pytest.raises(SettingError, match=r"engine\.spill_dir .* cannot be used: .*; name a directory"):
+        open_shelf(EngineSettings(spill_dir=name), "model")
