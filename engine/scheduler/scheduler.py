@@ -178,14 +178,13 @@ class Scheduler:
         if not self.memory.resume():  # they are older
             return admissions
         while self.running < self.limits.max_sequences and (first := self._first_ready()) is not None:
-            if not self.memory.fits(first.id):
-                break
             self._queue.remove(first)
             admissions.append(self._start(first))
         return admissions
 
     def _first_ready(self) -> Request | None:
-        return next(filter(self._ready, self._queue), None)
+        first = next(filter(self._ready, self._queue), None)
+        return first if first is not None and self.memory.fits(first.id) else None
 
     def _ready(self, request: Request) -> bool:
         """It waits for no file, and for no prompt that it shares and that another computes, now or later."""
