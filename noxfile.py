@@ -166,7 +166,7 @@ def fixtures(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["workshop"], default=False)
 def faults(session: nox.Session) -> None:
-    """Put every lying server in front of the engine and see each one caught (minutes)."""
+    """Put every lying server in front of the engine and see each one caught (40 minutes)."""
     inside(session, "workshop", "-m", "pytest", "-m", "live", *session.posargs, "gates/tests")
 
 

@@ -38,7 +38,7 @@ from gates.harness.verdict import (
     spec_of,
     unmeasured,
 )
-from gates.profile import Profile, Settings
+from gates.profile import RELEASE, Profile, Settings
 from gates.spec import SIGNS, GateSpec
 
 HEALTH_S = 30.0
@@ -232,7 +232,7 @@ def judge_run(folder: RunFolder, profile: Profile) -> RunVerdict:
         profile=profile.name,
         run=run,
         gates=(*gates, own),
-        not_tested=_not_tested(run, profile),
+        not_tested=_not_tested(run, profile, gates),
         reasons=(*reasons, *_reasons([gate for gate in (*gates, own) if counts(gate)])),
         cause=cause,
     )
@@ -294,11 +294,20 @@ def _reason(gate: GateVerdict) -> str:
     return f"{wanted}: {note}" if note else wanted
 
 
-def _not_tested(run: Mapping[str, Any], profile: Profile) -> tuple[str, ...]:
+def _not_tested(run: Mapping[str, Any], profile: Profile, gates: list[GateVerdict]) -> tuple[str, ...]:
+    """What nobody may read into a pass: gates left out, claims with nothing to judge, what has no gate."""
     why = {spec.name: f"runs in profile {profile.name} when --only names it" for spec in profile.every_gate}
     why |= {spec.name: "left out by --only" for spec in profile.gates}
     left_out = [spec for spec in registry.GATES if spec.name not in run["chosen"]]
     lines = [f"{spec.title}: {why.get(spec.name, f'not in profile {profile.name}')}" for spec in left_out]
+    lines += [
+        f"{spec_of(claim.id).title} ({claim.id}): there was nothing of it in this run"
+        for gate in gates
+        for claim in gate.judgement.measures
+        if claim.verdict is Verdict.PASS and claim.n == 0 and claim.note
+    ]
+    if profile.name != RELEASE:
+        lines.append(f"A release: only a pass of profile {RELEASE} allows its tag, this is {profile.name}")
     return (*lines, *registry.UNCOVERED)
 
 

@@ -22,6 +22,7 @@ from gates.spec import GateSpec, Key, Kind
 Value = int | float | bool | str | list[int] | list[float] | list[str]
 Table = Mapping[str, Value]
 
+RELEASE = "release"  # the profile whose pass allows a tag
 FOLDER = Path(__file__).parent / "profiles"
 MODELS = ("embedded", "given")
 RUN_KEYS = (

@@ -31,6 +31,7 @@ GATES: tuple[GateSpec, ...] = (EQUIVALENCE, NEEDLE, QUALITY, CHURN, CAPACITY)
 UNCOVERED: tuple[str, ...] = (
     "Speed, alone and under load: no gate yet",
     "Tool calls: no gate yet",
+    "Replay of recorded traffic: no gate yet",
 )
 
 

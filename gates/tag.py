@@ -18,10 +18,9 @@ from gates.harness import provenance, record
 from gates.harness.provenance import Tree
 from gates.harness.record import RunFolder
 from gates.harness.verdict import Verdict
-from gates.profile import Profile
+from gates.profile import RELEASE, Profile
 
 VERSION = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-PROFILE = "release"
 
 
 class NotReleasable(GateError):  # noqa: N818  named for the answer
@@ -48,10 +47,10 @@ def make(version: str, *, model: Path | None, runs: Path, root: Path = provenanc
     if model and not model.is_file():
         raise UsageError(f"there is no model file at {model}; name the released model with --model PATH")
     digest = provenance.digest(model) if model else None
-    wanted = Wanted(provenance.checkout(root), digest, profile.load(PROFILE))
+    wanted = Wanted(provenance.checkout(root), digest, profile.load(RELEASE))
     allowing = permission(wanted, runs)
     judged = allowing.read_run()["model"]["sha256"]
-    text = f"{version}\n\nPass of profile {PROFILE}, run {allowing.path.name}\nmodel sha256 {judged}\n"
+    text = f"{version}\n\nPass of profile {RELEASE}, run {allowing.path.name}\nmodel sha256 {judged}\n"
     if provenance.git(root, "tag", "--annotate", version, "--message", text) is None:
         raise InfrastructureError(
             f"git could not make the tag {version}: are name and address of the author set?"
@@ -69,7 +68,7 @@ def permission(wanted: Wanted, runs: Path) -> RunFolder:
     for path in reversed(record.runs(runs)):
         folder = RunFolder(path)
         try:
-            if folder.read_run()["profile"] != PROFILE:
+            if folder.read_run()["profile"] != RELEASE:
                 continue
             missing = lacks(folder, wanted)
         except UsageError as error:  # a spoiled record allows nothing, and keeps no good one from doing so
@@ -77,10 +76,10 @@ def permission(wanted: Wanted, runs: Path) -> RunFolder:
         if not missing:
             return folder
         near.append(f"{path.name}: {'; '.join(missing)}")
-    start = f"no recorded pass of profile '{PROFILE}' for this tree ({wanted.tree.short}), model and profile"
-    listing = "\n  ".join(near[:5]) or f"no run of profile '{PROFILE}' in {runs}"
+    start = f"no recorded pass of profile '{RELEASE}' for this tree ({wanted.tree.short}), model and profile"
+    listing = "\n  ".join(near[:5]) or f"no run of profile '{RELEASE}' in {runs}"
     raise NotReleasable(
-        f"{start}:\n  {listing}\nmake one with: python -m gates run --profile {PROFILE} --model PATH"
+        f"{start}:\n  {listing}\nmake one with: python -m gates run --profile {RELEASE} --model PATH"
     )
 
 

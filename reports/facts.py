@@ -55,6 +55,11 @@ def gate_line(gate: Record) -> str:
     return f"{gate['name']} {gate['verdict']}, {held} of {len(claims)}"
 
 
+def findings_title(record: Record) -> str:
+    """What the single findings are called: in a run that passes they lie within the limits."""
+    return "What went wrong" + (", within the limits" if record["verdict"] == "pass" else "")
+
+
 def measures(record: Record) -> Iterator[Record]:
     """Every measure, in the order of the gates."""
     return (measure for gate in record["gates"] for measure in gate["measures"])

@@ -57,12 +57,12 @@ def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
         f"<p><b>{_text(facts.ANSWERS[record['verdict']])}</b>",
         f"<small>{_text(facts.about(record))}</small></p>",
         f"<p>{_gates(record)}</p>",
+        _untested(record),
         _list(record["reasons"]),
         _claims(record),
         *_pictures(details or {}),
-        _section("What went wrong", _list(_findings(record))),
+        _section(facts.findings_title(record), _list(_findings(record))),
         *_tables(details or {}),
-        _section("What was not tested", _list(record["not_tested"])),
         _section("What was judged", _table(_provenance(record))),
         _section("Ask again", _again(record)),
     ]
@@ -75,6 +75,18 @@ def _gates(record: Record) -> str:
     return " · ".join(
         f'<span class="{gate["verdict"]}">{_text(facts.gate_line(gate))}</span>' for gate in record["gates"]
     )
+
+
+def _untested(record: Record) -> str:
+    """On the first screen, folded: how much a pass says nothing about."""
+    lines = record["not_tested"]
+    topics = _text("; ".join(_topic(line) for line in lines))
+    summary = f"<summary>What was not tested ({len(lines)}): {topics}</summary>"
+    return f"<details>{summary}{_list(lines)}</details>" if lines else ""
+
+
+def _topic(line: str) -> str:
+    return line.partition(":")[0].partition(" (")[0]
 
 
 def _pictures(details: Mapping[str, Any]) -> list[str]:

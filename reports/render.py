@@ -19,9 +19,9 @@ def render(record: Record) -> str:
     facts.checked(record)
     parts = [
         head(record),
+        not_tested(record),
         claims(record),
         findings(record),
-        not_tested(record),
         provenance(record),
         again(record),
     ]
@@ -73,7 +73,7 @@ def findings(record: Record) -> str:
         more = len(gate["findings"]) - FINDINGS_SHOWN
         if more > 0:
             lines.append(f"- and {more} more in `{gate['history']}`.")
-    return "\n".join(["## What went wrong", "", *lines, ""]) if lines else ""
+    return "\n".join([f"## {facts.findings_title(record)}", "", *lines, ""]) if lines else ""
 
 
 def not_tested(record: Record) -> str:

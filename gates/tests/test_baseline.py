@@ -114,7 +114,10 @@ def test_judging_needs_nothing_but_the_run_folder(
     folder = make_run(tmp_path, echo_profile)
     monkeypatch.setattr(registry, "GATES", (ECHO, replace(ECHO, name="further", title="Further")))
 
-    assert ["Further: not in profile echo"] == list(conduct.judge_run(folder, echo_profile).not_tested[:1])
+    found = conduct.judge_run(folder, echo_profile).not_tested
+
+    assert "Further: not in profile echo" == found[0]
+    assert "A release: only a pass of profile release allows its tag, this is echo" in found
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gates import judge, merge
+from gates import conduct, judge, merge
 from gates.errors import UsageError
+from gates.harness.verdict import GateVerdict, Judgement, Measure
 from gates.profile import Profile
 from gates.tests.judged import make_run
 from gates.tests.runs import do, verdict_of
@@ -23,6 +25,21 @@ def test_a_run_judged_again_gives_the_recorded_verdict(
     assert () == judge.judge(folder).differences
     assert "the same verdict as recorded" == judge.write(folder, judge.judge(folder))
     assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def test_a_claim_that_had_nothing_to_judge_is_among_what_was_not_tested(
+    echo_profile: Profile, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, echo_profile).read_run()
+    nothing = Measure("echo.right_ratio", 1.0, 1.0, "higher", 0, note="no card is here")
+    something = replace(nothing, n=4)
+    found = [
+        conduct._not_tested(run, echo_profile, [GateVerdict("echo", 0.0, None, Judgement((one,)))])
+        for one in (nothing, something)
+    ]
+
+    said = "The last word comes back (echo.right_ratio): there was nothing of it in this run"
+    assert [True, False] == [said in lines for lines in found]
 
 
 def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: Path) -> None:
