@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.config import let_threads_sleep, load, model_path
 from engine.errors import EngineError, SettingError
-from engine.options import Command, numbers, parser, settings_of
+from engine.options import Command, numbers, read, settings_of
 
 INTERRUPTED = 130
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "serve")
-    options = parser(COMMANDS).parse_args(words)
+    options = read(words, COMMANDS)
     options.words = words[1:]
     let_threads_sleep(os.environ)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s level=%(levelname)s %(name)s %(message)s")
@@ -92,8 +92,8 @@ def _chat(options: argparse.Namespace) -> int:
     with contextlib.suppress(ImportError):
         readline: Any = importlib.import_module("readline")  # makes `input` a line editor
         readline.parse_and_bind("set enable-bracketed-paste on")  # pasted lines are one message
-    talk.run(lambda: input("> "))
-    return 0
+    talk.server.check()
+    return 0 if talk.run(lambda: input("> ")) else 1
 
 
 def _run(options: argparse.Namespace) -> int:

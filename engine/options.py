@@ -6,9 +6,11 @@ Knows the words and what they mean; what a command does is in `engine.cli` and `
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from engine.config import Settings, load
 from engine.errors import SettingError
@@ -18,11 +20,52 @@ MAX_AT_ONCE = 1000
 MAX_TOKENS = 2**20
 
 
-def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The whole command line; `commands` are what its words run, by name."""
-    whole = argparse.ArgumentParser(
-        prog="engine", description="A compact engine and server for DeepSeek-V4-Flash."
-    )
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and how to see the rest, without the usage of everything."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def check_names(self, words: Sequence[str]) -> None:
+        """End at the first word that looks like a long option and is none, before anything else is missed."""
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        for word in words:
+            if word == "--":
+                return
+            name = word.partition("=")[0]
+            wanted = name.startswith("--") and " " not in word
+            if wanted and not (
+                any(k.startswith(name) for k in known) if self.allow_abbrev else name in known
+            ):
+                self.error(f"there is no option {name}{_nearest(name, known)}")
+
+
+def read(words: Sequence[str], commands: Mapping[str, Command]) -> argparse.Namespace:
+    """The options of one command line; ends with 2 and one line for a wrong one.
+
+    `commands` are what the first word runs, by name.
+    """
+    whole = _Parser(prog="engine", description="A compact engine and server for DeepSeek-V4-Flash.")
+    found = _add_commands(whole, commands)
+    name = words[0] if words else ""
+    if name in found:
+        found[name].check_names(words[1:])
+    elif not name.startswith("-"):
+        hint = _nearest(name, found)
+        whole.error(f"there is no command {name!r}{hint}; commands are {', '.join(found)}")
+    options, rest = whole.parse_known_args(words)
+    if rest:
+        short = rest[0].startswith("-")
+        found[name].error(f"there is no option {rest[0]}" if short else f"{rest[0]!r} is one word too many")
+    return options
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", the nearest is {close[0]}" if close else ""
+
+
+def _add_commands(whole: _Parser, commands: Mapping[str, Command]) -> dict[str, _Parser]:
     words = whole.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(words.add_parser("serve", help="answer OpenAI and Anthropic requests; the default command"))
     _add_chat(words.add_parser("chat", help="talk to a server on the terminal"))
@@ -33,7 +76,14 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_load(words.add_parser("load", help="let many clients ask a server, and check every answer"))
     for name, command in commands.items():
         words.choices[name].set_defaults(command=command)
-    return whole
+    return dict(words.choices)
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +123,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="", help="default: whatever is loaded")
     parser.add_argument("-s", "--system", default="", help="system text")
     parser.add_argument("-t", "--temperature", type=float, help="default: the server's")
-    parser.add_argument("-n", "--max-tokens", type=int, help="default: as many as fit")
+    parser.add_argument("-n", "--max-tokens", type=_count, help="default: as many as fit")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +159,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKOUT",
         help="the same bench of another checkout and this, in turns",
     )
-    parser.add_argument("--turns", type=int, default=1, metavar="N", help="A B B A so often; default: 1")
+    parser.add_argument("--turns", type=_count, default=1, metavar="N", help="A B B A so often; default: 1")
     parser.add_argument(
         "--memory",
         action="store_true",
@@ -136,8 +186,8 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--base-url", metavar="URL", help="a server that runs; default: one is started")
     parser.add_argument("--clients", default="16,64", help="at once, a round each; default: 16,64")
-    parser.add_argument("--requests", type=int, default=96, metavar="N", help="a round; default: 96")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="with each number; default: 2")
+    parser.add_argument("--requests", type=_count, default=96, metavar="N", help="a round; default: 96")
+    parser.add_argument("--rounds", type=_count, default=2, metavar="N", help="with each number; default: 2")
     parser.add_argument("--seed", type=int, default=1, help="of the requests; default: 1")
     parser.add_argument(
         "--overhead", default="", metavar="ROWS", help="hold the server against the bare model, e.g. 1,16"

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.errors import SettingError, shown
+from engine.errors import EngineError, SettingError, shown
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONNECT_S = 10
 TIMEOUT_S = 600  # a long prompt takes minutes before its first token; comments come meanwhile
 HELP = (
     "/new begins again, /system TEXT, /think on|off, /help, /quit; Ctrl-C stops an answer;"
@@ -24,7 +25,7 @@ HELP = (
 )
 
 
-class TalkError(Exception):
+class TalkError(EngineError):
     """The server cannot be reached or refused the request; the message is for the person."""
 
 
@@ -51,10 +52,28 @@ class Server:
             raise SettingError("the API key holds a character that no header can carry; use plain ASCII")
         return cls(parts.scheme == "https", parts.netloc, parts.path.rstrip("/"), key)
 
+    def check(self) -> None:
+        """TalkError where nobody listens, before anything is typed."""
+        connection = self._connection(CONNECT_S)
+        try:
+            connection.connect()
+        except (OSError, ValueError) as error:
+            raise self._out_of_reach(error) from None
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        connect = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        return connect(self.host, timeout=timeout_s)
+
+    def _out_of_reach(self, error: Exception) -> TalkError:
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        hint = "`engine serve` starts one here, --base-url names another"
+        return TalkError(f"the server at {self.host} cannot be reached: {why}; {hint}")
+
     def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """All events of one streamed answer; TalkError when there is none."""
-        connect = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-        connection = connect(self.host, timeout=TIMEOUT_S)
+        connection = self._connection(TIMEOUT_S)
         headers = {"content-type": "application/json"} | (
             {"authorization": f"Bearer {self.key}"} if self.key else {}
         )
@@ -69,7 +88,7 @@ class Server:
             ValueError,
             http.client.HTTPException,
         ) as error:  # ValueError: a name that is no host
-            raise TalkError(f"{self.host} cannot be reached: {error}") from None
+            raise self._out_of_reach(error) from None
         finally:
             connection.close()
 
@@ -107,15 +126,16 @@ class Talk:
     colour: bool = False
     messages: list[dict[str, str]] = field(default_factory=list)
 
-    def run(self, read: Callable[[], str]) -> None:
-        """Talk until the end of the input."""
+    def run(self, read: Callable[[], str]) -> bool:
+        """Talk until the end of the input; whether the last text got an answer."""
         self.show(f"{self.server.host}; {HELP}\n")
+        answered = True
         while True:
             try:
                 line = read().strip()
             except EOFError:
                 self.show("\n")
-                return
+                return answered
             except KeyboardInterrupt:
                 self.show("\n")
                 continue
@@ -123,11 +143,11 @@ class Talk:
                 self.show("this line is not in the encoding of the terminal; it is not sent\n")
                 continue
             if line == "/quit":
-                return
+                return answered
             if line.startswith("/") and not line.startswith("//"):
                 self._command(line)
             elif line:
-                self._ask(line.removeprefix("/"))
+                answered = self._ask(line.removeprefix("/"))
 
     def _command(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -146,15 +166,16 @@ class Talk:
             case _:
                 self.show(_harmless(f"{line[:40]} is no command, and nothing is sent\n{HELP}\n"))
 
-    def _ask(self, text: str) -> None:
+    def _ask(self, text: str) -> bool:
         self.messages.append({"role": "user", "content": text})
         try:
             content = self._answer()
         except TalkError as error:
             self.messages.pop()
             self.show(_harmless(f"{error}\n"))
-            return
+            return False
         self.messages.append({"role": "assistant", "content": content})
+        return True
 
     def _answer(self) -> str:
         """Show one answer while it comes; what there is of it when Ctrl-C stops it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.errors import EngineError
+from engine.errors import EngineError, SettingError, shown
 
 DEADLINE_S = 120.0  # for one answer
 
@@ -29,10 +30,14 @@ class Address:
     @classmethod
     def of(cls, base_url: str) -> Address:
         """From `http://HOST:PORT`, with or without `/v1`."""
-        parts = urlsplit(base_url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise EngineError(f"--base-url is {base_url!r}; give one like http://127.0.0.1:8000")
-        return cls(parts.hostname, parts.port or 80)
+        try:
+            parts = urlsplit(base_url)
+            host, port = parts.hostname, parts.port or 80
+        except ValueError:  # of brackets or of a port that make no address
+            host = None
+        if host is None or parts.scheme != "http":
+            raise SettingError(f"--base-url is {shown(base_url)}; give one like http://127.0.0.1:8000")
+        return cls(host, port)
 
 
 @dataclass(slots=True)
@@ -62,11 +67,16 @@ class Reply:
 
 
 async def fetch(address: Address, path: str) -> str:
-    """The body of a GET."""
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: load\r\nConnection: close\r\n\r\n".encode())
-    whole = await reader.read()
-    writer.close()
+    """The body of a GET; EngineError when there is no answer."""
+    try:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: load\r\nConnection: close\r\n\r\n".encode())
+        whole = await reader.read()
+        writer.close()
+    except OSError as error:
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror or type(error).__name__  # below 0: a name
+        raise EngineError(f"the server at {address.host}:{address.port} cannot be reached: {why}") from None
     return whole.partition(b"\r\n\r\n")[2].decode()
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.errors import EngineError
 from engine.load.client import Address, Reply, fetch, stream
 from engine.load.plan import Item
 from engine.load.process import memory_mib
@@ -47,9 +48,14 @@ async def run_round(address: Address, items: Sequence[Item], clients: int, pid: 
 
 
 async def context(address: Address) -> int:
-    """Tokens that the server's model holds."""
-    listing = json.loads(await fetch(address, "/v1/models"))
-    return int(listing["data"][0]["context_length"])
+    """Tokens that the server's model holds; EngineError where the server does not say."""
+    listing = await fetch(address, "/v1/models")
+    try:
+        return int(json.loads(listing)["data"][0]["context_length"])
+    except (ValueError, LookupError, TypeError):
+        raise EngineError(
+            "the server names no context_length in /v1/models: load asks only servers of this engine"
+        ) from None
 
 
 async def gauge(address: Address, name: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from engine.chat.markers import USER
 from engine.errors import SettingError
-from engine.talk import Server, Talk
+from engine.talk import Server, Talk, TalkError
 from engine.tests.server.live import Live, Script, live_server
 from engine.tests.server.wire import message
 
@@ -93,9 +93,22 @@ def test_a_server_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shown: list[str] = []
-    Talk(Server.at(f"http://127.0.0.1:{port}/v1"), shown.append).run(typed("Hello"))
+    server = Server.at(f"http://127.0.0.1:{port}/v1")
 
-    assert f"127.0.0.1:{port} cannot be reached" in "".join(shown)
+    assert not Talk(server, shown.append).run(typed("Hello")), "the last text got no answer"
+    assert f"the server at 127.0.0.1:{port} cannot be reached: Connection refused; `eng" in "".join(shown)
+    assert "Errno" not in "".join(shown)
+    with pytest.raises(TalkError, match="Connection refused"):
+        server.check()
+
+
+def test_the_end_says_whether_the_last_text_got_an_answer(live: Live) -> None:
+    talk = Talk(Server.at(f"{live.base_url}/v1"), lambda _: None)
+    talk.server.check()
+
+    assert not talk.run(typed("Hello", "x" * 9000))
+    assert talk.run(typed("x" * 9000, "Hello", "/help"))
+    assert talk.run(typed())
 
 
 @pytest.mark.parametrize(

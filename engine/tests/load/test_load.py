@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from engine.cli import main
 from engine.config import EngineSettings
-from engine.errors import EngineError
+from engine.errors import EngineError, SettingError
+from engine.load import drive
 from engine.load.bare import decode
 from engine.load.client import Address, Reply, stream
 from engine.load.drive import Round
@@ -112,10 +114,28 @@ def test_costs_are_told_in_percent() -> None:
     assert "+3.0%" in line
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "https://127.0.0.1", "http://"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "https://127.0.0.1", "http://", "http://[::1:9", "http://a:x"]
+)
 def test_another_kind_of_address_is_refused(url: str) -> None:
-    with pytest.raises(EngineError, match="--base-url"):
+    with pytest.raises(SettingError, match="--base-url"):
         Address.of(url)
+
+
+def test_a_server_that_is_not_there_or_of_another_kind_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert 1 == main(["load", "--base-url", url])
+    assert "cannot be reached: Connection refused\n" in capsys.readouterr().err
+
+    async def foreign(_address: Address, _path: str) -> str:
+        return '{"data": [{"id": "x"}]}'
+
+    monkeypatch.setattr(drive, "fetch", foreign)
+    with pytest.raises(EngineError, match="names no context_length"):
+        asyncio.run(drive.context(Address("x", 1)))
 
 
 def test_a_number_of_clients_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
