@@ -121,7 +121,7 @@ FAULTS: dict[str, Fault] = {
             "swaps_rows_of_a_step",
             "sequences that share a step get each other's tokens",
             "ggml-org/llama.cpp 27422",
-            (Change("engine.loop:Engine", "_execute", "logits[row]", "logits[row - 1]"),),
+            (Change("engine.stepper:Stepper", "execute", "logits[row]", "logits[row - 1]"),),
         ),
         Fault(
             "later_chunks_lose_rows",
@@ -307,11 +307,11 @@ FAULTS: dict[str, Fault] = {
             "ollama/ollama 18106",
             (
                 Change(
-                    "engine.loop:Engine",
+                    "engine.stepper:Stepper",
                     "_dismiss",
-                    "timings = ticket.timings(self._clock())",
-                    "timings = ticket.timings(self._clock());"
-                    ' self.__dict__.setdefault("_left", []).append(b"x" * 2**20)',
+                    "timings = ticket.timings(self.clock())",
+                    "timings = ticket.timings(self.clock());"
+                    ' log.__dict__.setdefault("_left", []).append(b"x" * 2**20)',
                 ),
             ),
         ),

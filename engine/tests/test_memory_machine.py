@@ -203,7 +203,7 @@ class MemoryMachine(RuleBasedStateMachine):
         scheduler = self.engine._scheduler
         scheduler.check()
         kept = {record.id: record for record in scheduler.memory.records.values()}
-        assert set(kept) == set(self.engine._kept)
+        assert set(kept) == set(self.engine._pool.kept)
         assert scheduler.memory.used <= scheduler.memory.total
         for number, record in kept.items():
             held = self.runner._pages.read(record.table.pages, len(record.tokens))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from engine.core import (
 from engine.loop import Engine
 from engine.runner import Runner
 from engine.scheduler.scheduler import SchedulerLimits
+from engine.stepper import Stepper
 from gates.equivalence.seen import LOGITS, Seen
 from gates.equivalence.workbench import state
 
@@ -62,12 +64,12 @@ class Asked:
         return {"tokens": np.array(self.tokens, np.int32), LOGITS: logits, **self.state}
 
 
-class _Watched(Engine):
+class _Watched(Stepper):
     """Keeps logits and last states by request."""
 
-    def __init__(self, runner: Runner, limits: SchedulerLimits, shelf: Shelf | None) -> None:
-        self.asked: dict[str, Asked] = {}
-        super().__init__(runner, limits, threaded=False, shelf=shelf)
+    def __init__(self, asked: dict[str, Asked], *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self.asked = asked
 
     def _commit(self, piece: Slice, logits: Logits, *, rows: int, rules_end: float) -> None:
         if piece.samples:
@@ -75,7 +77,7 @@ class _Watched(Engine):
         super()._commit(piece, logits, rows=rows, rules_end=rules_end)
 
     def _finish(self, ended: Ended) -> None:
-        live = self._states.get(ended.request.id)
+        live = self.pool.running.get(ended.request.id)
         if live is not None and isinstance(live.cache, SequenceCache):
             self.asked[ended.request.id].state = state(live.cache)
         super()._finish(ended)
@@ -86,14 +88,21 @@ class House:
 
     def __init__(self, runner: Runner, *, shelf: Shelf | None = None, **limits: Any) -> None:
         self.runner = runner
-        self._engine = _Watched(runner, SchedulerLimits(context=32768, **limits), shelf)
+        self._asked: dict[str, Asked] = {}
+        self._engine = Engine(
+            runner,
+            SchedulerLimits(context=32768, **limits),
+            threaded=False,
+            shelf=shelf,
+            stepper=functools.partial(_Watched, self._asked),
+        )
 
     def submit(self, prompt: Sequence[int], count: int, *, reuse: bool = True) -> Asked:
         """Ask greedily for so many tokens, and return at once."""
-        name = f"request {len(self._engine.asked) + 1}"
+        name = f"request {len(self._asked) + 1}"
         greedy = SamplingParams(temperature=0.0)
         asked = Asked(Request(name, tuple(prompt), count, greedy, reuse=reuse))
-        self._engine.asked[name] = asked
+        self._asked[name] = asked
         self._engine.submit(asked.request, asked.hear)
         return asked
 

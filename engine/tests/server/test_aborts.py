@@ -96,8 +96,8 @@ def test_a_thousand_clients_that_leave_leave_nothing_behind(caplog: pytest.LogCa
         engine = live.service.engine
         counters = engine.stats().counters
         left = (
-            len(engine._states),
-            len(engine._tickets),
+            len(engine._pool.running),
+            len(engine._stepper.tickets),
             engine._scheduler.running,
             engine._scheduler.queued,
         )

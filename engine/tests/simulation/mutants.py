@@ -6,10 +6,12 @@ A simulator that does not find them would not find real ones.
 from __future__ import annotations
 
 from engine.loop import Engine
+from engine.pool import StatePool
 from engine.scheduler import scheduler
 from engine.scheduler.memory import Memory
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
+from engine.stepper import Stepper
 from engine.tests.mutant import Change, Mutant
 from engine.tickets import Ticket
 
@@ -53,53 +55,53 @@ MUTANTS = tuple(
         ("drawn too early", Sequence, "slice", "stop == len(self.tokens) and", "stop > 3 and"),
         ("old state after a fault", Sequence, "restart", "self.computed = 0", "pass"),
         ("alone for nothing", Sequence, "restart", "self.alone = True", "self.alone = False"),
-        ("answers cross", Engine, "_execute", "logits[row]", "logits[row - 1]"),
-        ("one without a state is served", Engine, "_enter", "planned and state is not None", "planned"),
-        ("a state is lent twice", Engine, "_begin", "self._kept.pop(", "self._kept.get("),
+        ("answers cross", Stepper, "execute", "logits[row]", "logits[row - 1]"),
+        ("one without a state is served", Stepper, "_enter", "planned and state is not None", "planned"),
+        ("a state is lent twice", StatePool, "begin", "self.kept.pop(", "self.kept.get("),
         (
             "a fork starts too late",
-            Engine,
-            "_begin",
+            StatePool,
+            "begin",
             "source.anchors[admission.cached]",
             "source.cache.snapshot()",
         ),
-        ("a gauge leaks", Engine, "_dismiss", "self._open -= 1", "self._open -= message is None"),
-        ("a state leaks", Engine, "_finish", "_states.pop(request.id, None)", "_states.get(request.id)"),
-        ("failed states are kept", Engine, "_finish", "ended.reason is not FinishReason.FAILED", "True"),
+        ("a gauge leaks", Stepper, "_dismiss", "self.ended += 1", "self.ended += message is None"),
+        ("a state leaks", StatePool, "leave", "running.pop(request.id, None)", "running.get(request.id)"),
+        ("failed states are kept", StatePool, "leave", "ended.reason is not FinishReason.FAILED", "True"),
         (
             "ends twice",
-            Engine,
+            Stepper,
             "_dismiss",
             "self.metrics.ended",
             "2 * self._tell(ticket, None) or self.metrics.ended",
         ),
-        ("evicted states are kept", Engine, "_forget", "del self._kept[gone.record]", "pass"),
+        ("evicted states are kept", StatePool, "forget", "del self.kept[gone.record]", "pass"),
         (
             "one fails for another",
-            Engine,
+            Stepper,
             "_attempt",
-            "_scheduler.restart(sequence)",
-            "_drop(sequence, FinishReason.FAILED, '!')",
+            "scheduler.restart(sequence)",
+            "drop(sequence, FinishReason.FAILED, '!')",
         ),
         (
             "half a state is kept",
-            Engine,
+            Stepper,
             "_attempt",
-            "functools.partial(self._fresh, sequence)",
-            "lambda: self._states[sequence]",
+            "functools.partial(self.pool.fresh, request)",
+            "lambda: self.pool.running[sequence]",
         ),
-        ("the stream is keyed by the slice", Engine, "_draw", "position=piece.stop", "position=piece.start"),
-        ("stop ids are told", Engine, "_commit", "[: len(committed.tokens)]", ""),
+        ("the stream is keyed by the slice", Stepper, "_draw", "position=piece.stop", "position=piece.start"),
+        ("stop ids are told", Stepper, "_commit", "[: len(committed.tokens)]", ""),
         (
             "rules miss forced ids",
-            Engine,
+            Stepper,
             "_commit",
             "consult(committed.tokens,",
             "consult(committed.tokens[:1],",
         ),
-        ("a caller who is gone is served", Engine, "_hand_out", "self.cancel(ticket.request.id)", "pass"),
+        ("a caller who is gone is served", Stepper, "hand_out", "self.gone(ticket.request.id)", "pass"),
         ("cancels wait in line", Engine, "_read_inbox", "while True", "if True"),
-        ("closing forgets somebody", Engine, "_stop", "list(self._tickets)", "list(self._tickets)[1:]"),
+        ("closing forgets somebody", Stepper, "stop", "list(self.tickets)", "list(self.tickets)[1:]"),
         ("the queue has no end", Engine, "submit", "self._open >= self", "self._open > self"),
         ("rules insist for ever", Ticket, "allowance", "self.replaced < MAX_REPLACED", "True"),
         ("rules are not heard", Ticket, "consult", "is not None", "is None"),

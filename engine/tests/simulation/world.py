@@ -188,7 +188,7 @@ class World:
         assert (running, len(self.waiting)) == (scheduler.running, scheduler.queued)
         for name, sequence in scheduler._running.items():
             self._check_service(name, sequence.computed)
-            state = self.engine._states[name].cache
+            state = self.engine._pool.running[name].cache
             assert state.length == sequence.computed, name
         self._check_kept()
 
@@ -207,7 +207,7 @@ class World:
 
     def _check_kept(self) -> None:
         """What is kept for later requests is what its record says."""
-        kept, records = self.engine._kept, self.engine._scheduler.memory.records._records
+        kept, records = self.engine._pool.kept, self.engine._scheduler.memory.records._records
         assert set(kept) == set(records)
         for number in kept.keys() - self._checked:
             record, state = records[number], kept[number]
@@ -222,10 +222,10 @@ class World:
     def _check_end(self) -> None:
         stats = self.engine.stats()
         assert (0, 0) == (stats.running, stats.queued)
-        assert not self.engine._states
-        assert not self.engine._tickets
+        assert not self.engine._pool.running
+        assert not self.engine._stepper.tickets
         assert self.engine.stalled_s == 0.0
-        ledger, states = self.runner.ledger, self.engine._kept.values()
+        ledger, states = self.runner.ledger, self.engine._pool.kept.values()
         assert stats.memory.used == ledger.used * ledger.page_bytes + sum(kept.own_bytes for kept in states)
         assert stats.memory.used <= ledger.pages * ledger.page_bytes
         assert stats.memory.used <= stats.memory.total or self.scenario.budgets
