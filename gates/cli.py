@@ -121,7 +121,7 @@ def run(
         data=_data(),
         html=html,
     )
-    runner.chosen(request)
+    runner.checked(request)  # what cannot begin is said before the plan, and alone
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
     _print_plan(request.profile, only, claims=whole, launched=request.target.launched)
     return runner.run(request, _Screen())

@@ -62,8 +62,13 @@ def exit_code(verdict: Verdict) -> ExitCode:
     return {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL}.get(verdict, ExitCode.UNKNOWN)
 
 
-def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> None:
-    """Print the table of claims and where the files are; the caller prints the verdict as the last line."""
+def show(
+    folder: RunFolder, content: Mapping[str, Any], console: Console, *, page_follows: bool = False
+) -> None:
+    """Print the table of claims and where the files are; the caller prints the verdict as the last line.
+
+    `page_follows`: the caller makes the HTML report now and says where it is, so nobody is told how to.
+    """
     if not _without_server(content):
         console.print(_grid(content))
     for gate in content["gates"]:
@@ -71,7 +76,8 @@ def show(folder: RunFolder, content: Mapping[str, Any], console: Console) -> Non
             console.print(f"ask {gate['name']} again: {gate['rerun']}", markup=False, soft_wrap=True)
     _show_log(folder, content, console)
     console.print(f"record, verdict.json, verdict.md: {folder.path}", markup=False, soft_wrap=True)
-    console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
+    if not page_follows:
+        console.print(f"HTML report: python -m gates report {folder.path.name}", markup=False, soft_wrap=True)
 
 
 def _without_server(content: Mapping[str, Any]) -> bool:

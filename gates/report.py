@@ -80,7 +80,7 @@ def show(folder: RunFolder, console: Console, errors: Console) -> ExitCode:
     verdict = folder.read_verdict()
     try:
         page = make(folder)
-        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"HTML report: {page}", markup=False, highlight=False, soft_wrap=True)
     except InfrastructureError as error:
         errors.print(f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
         return error.exit_code

@@ -57,6 +57,7 @@ class Job:
     target: Target
     folder: RunFolder
     data: Path | None
+    html: bool = False  # the HTML report is made afterwards
 
 
 def chosen(request: Request) -> list[GateSpec]:
@@ -82,13 +83,25 @@ def chosen(request: Request) -> list[GateSpec]:
     return gates
 
 
-def run(request: Request, console: Console) -> ExitCode:
-    """Do the whole run and print its last line; UsageError before anything was started."""
+def checked(request: Request) -> tuple[list[GateSpec], Path | None]:
+    """The gates and the model of a run that can begin; UsageError or InfrastructureError for one that cannot.
+
+    Nothing is printed, and of what is on record nothing changes.
+    """
     gates, model = chosen(request), request.target.model_file(request.profile)
+    record.check_place(request.runs)
+    request.target.check_answers()
+    return gates, model
+
+
+def run(request: Request, console: Console) -> ExitCode:
+    """Do the whole run and print its last line; errors as of `checked` come before there is a run folder."""
+    gates, model = checked(request)
     tree = provenance.checkout()
+    run_record = _first_record(request, gates, model, tree)
+    baseline.fitting(run_record["model"], request.profile.name)  # a damaged one stops here
     folder = record.create(request.runs, profile=request.profile.name, commit=tree.short)
-    job = Job(request.profile, gates, request.target, folder, request.data)
-    run_record = _first_record(request, job, model, tree)
+    job = Job(request.profile, gates, request.target, folder, request.data, request.html)
     folder.write_run(run_record)
     baseline.adopt(folder, run_record["model"], request.profile.name)
     code = _conduct(job, run_record, console)
@@ -116,6 +129,7 @@ def resume(folder: RunFolder, target: Target, data: Path | None, console: Consol
         )
     settings = recorded(run_record, name)
     model = target.model_file(settings)
+    target.check_answers()
     now = {
         "tree": provenance.tree_record(provenance.checkout()),
         "model": provenance.model_record(model) if model else None,
@@ -163,14 +177,16 @@ def _drive_and_record(job: Job, run_record: dict[str, Any], console: Console) ->
     folder.write_run(run_record)
 
 
-def _first_record(request: Request, job: Job, model: Path | None, tree: provenance.Tree) -> dict[str, Any]:
+def _first_record(
+    request: Request, gates: list[GateSpec], model: Path | None, tree: provenance.Tree
+) -> dict[str, Any]:
     profile, target = request.profile, request.target
     return {
         "state": State.RUNNING,
         "profile": profile.name,
         "profile_sha256": profile.sha256,
         "settings": {name: dict(table) for name, table in profile.tables.items()},
-        "chosen": [gate.name for gate in job.gates],
+        "chosen": [gate.name for gate in gates],
         "seed": profile.seed if request.seed is None else request.seed,
         "part": list(request.part),
         "seed_of_profile": request.seed in (None, profile.seed),
@@ -275,7 +291,7 @@ def _test_file(gate: GateSpec) -> str:
 
 def _finish(job: Job, run_record: Mapping[str, Any], console: Console) -> ExitCode:
     verdict = conduct.judge_run(job.folder, job.profile)
-    outcome.show(job.folder, outcome.write(job.folder, verdict), console)
+    outcome.show(job.folder, outcome.write(job.folder, verdict), console, page_follows=job.html)
     if run_record["state"] == State.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if run_record["state"] == State.INFRASTRUCTURE and verdict.verdict is not Verdict.FAIL:

@@ -7,6 +7,7 @@ Knows nothing of gates and records.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -75,6 +76,10 @@ class Target:
                     "--base-url names a server that already runs: leave out --model and --server"
                 )
             return None
+        if self.server and shutil.which(self.server.words[0]) is None:
+            raise UsageError(
+                f"--server begins with '{self.server.words[0]}', and there is no such program here"
+            )
         if self.model is None and profile.table("run").text("model") == "given":
             raise UsageError(
                 f"profile '{profile.name}' judges a model that you name: add --model PATH or --base-url"
@@ -83,6 +88,15 @@ class Target:
         if not path.is_file():
             raise UsageError(f"there is no model file at {path}; name one with --model PATH")
         return path
+
+    def check_answers(self) -> None:
+        """InfrastructureError where nobody answers at an address: no run begins for a mistyped one."""
+        for option, urls in (("--base-url", self.base_urls), ("--control-url", self.control_urls)):
+            for url in urls:
+                if not Attached(url).alive():
+                    raise InfrastructureError(
+                        f"no server answers at {url}, given by {option}: start it, or mend host and port"
+                    )
 
     @property
     def control_urls(self) -> tuple[str, ...]:

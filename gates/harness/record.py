@@ -6,6 +6,7 @@ what is in a history and how it is judged.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -224,10 +225,21 @@ class RunFolder:
         write_json(self.run_json, {"schema": SCHEMA, **record})
 
 
+def check_place(root: Path) -> None:
+    """InfrastructureError where no run folder could be made; makes the root itself."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _no_place(root, error) from error
+
+
 def create(root: Path, *, profile: str, commit: str, now: datetime | None = None) -> RunFolder:
     """A new run folder `<utc>-<profile>-<commit>` below root, with the `latest` link set to it.
 
-    InfrastructureError where nothing can be written.
+    InfrastructureError where nothing can be written.  Only for a run that can begin: `latest` is what
+    people and scripts look at.
     """
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
     names = itertools.chain([stamp], (f"{stamp}.{number}" for number in itertools.count(2)))
@@ -236,10 +248,14 @@ def create(root: Path, *, profile: str, commit: str, now: datetime | None = None
         path = next(filter(_made, (root / f"{name}-{profile}-{commit}" for name in names)))
         _link_latest(root, path.name)
     except OSError as error:
-        raise InfrastructureError(
-            f"no run folder can be made in {root}: {error.strerror}; name another place with --runs"
-        ) from error
+        raise _no_place(root, error) from error
     return RunFolder(path)
+
+
+def _no_place(root: Path, error: OSError) -> InfrastructureError:
+    return InfrastructureError(
+        f"no run folder can be made in {root}: {error.strerror}; name another place with --runs"
+    )
 
 
 def find(root: Path, name: str) -> RunFolder:

@@ -61,6 +61,7 @@ def test_what_a_terminal_cannot_show_is_written_in_another_way(
         ),
         pytest.param(["run", "--server", "serve"], "has no {port}", id="server"),
         pytest.param(["run", "--server", "serve '{port}"], "No closing quotation", id="quoting"),
+        pytest.param(["run", "--server", "nosuch {port}"], "there is no such program", id="program"),
         pytest.param(["run", "--seed", "many"], "many", id="seed"),
         pytest.param(["run", "--base-url", "localhost:8000"], "write http://HOST:PORT", id="address"),
         pytest.param(["run", "--base-url", "http://127.0.0.1:http"], "write http://HOST:PORT", id="port"),
@@ -73,11 +74,38 @@ def test_wrong_usage_is_one_message_and_exit_2(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = cli.main(words)
-    said = " ".join(capsys.readouterr().err.split())
+    printed = capsys.readouterr()
+    said = " ".join(printed.err.split())
 
     assert ExitCode.USAGE == code
     assert message in said
     assert "Traceback" not in said
+    assert "" == printed.out, "nothing else is said, such as the plan of a run that cannot begin"
+
+
+@pytest.mark.parametrize("option", ["--base-url", "--control-url"])
+def test_an_address_without_a_server_begins_no_run(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(["run", option, "http://127.0.0.1:9", "--runs", str(tmp_path)])
+    printed = capsys.readouterr()
+
+    assert ExitCode.INFRASTRUCTURE == code
+    assert f"no server answers at http://127.0.0.1:9, given by {option}" in printed.err
+    assert "" == printed.out
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_place_where_no_run_can_be_kept_is_said_before_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "file"
+    place.write_text("")
+
+    assert ExitCode.INFRASTRUCTURE == cli.main(["run", "--runs", str(place)])
+    printed = capsys.readouterr()
+    assert f"no run folder can be made in {place}: File exists" in printed.err
+    assert "" == printed.out
 
 
 def test_a_full_disk_is_one_message_that_says_what_to_do(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from gates import planning, registry, run
-from gates.errors import ExitCode
+from gates.errors import ExitCode, UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.profile import Profile, checked
@@ -40,8 +42,31 @@ def test_the_report_asked_for_is_that_of_this_run(
     runs = model_file.parent / "runs"
     request = Request(profile=echo_profile, target=target, runs=runs, html=True)
 
-    assert ExitCode.PASS == run.run(request, quiet())
+    console = Console(file=io.StringIO(), width=200)
+    assert ExitCode.PASS == run.run(request, console)
     assert [record.find(runs, "latest").path] == [folder.path for folder in made]
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert f"HTML report: {made[0].path}\n" in said
+    assert "python -m gates report" not in said, "it is made already"
+
+
+def test_a_run_without_the_report_says_how_to_make_it(echo_profile: Profile, model_file: Path) -> None:
+    _, folder, said = do(echo_profile, model_file)
+
+    assert f"HTML report: python -m gates report {folder.path.name}\n" in said
+
+
+def test_a_damaged_baseline_begins_no_run(
+    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise UsageError("baseline is not JSON")
+
+    monkeypatch.setattr("gates.harness.baseline.fitting", damaged)
+    with pytest.raises(UsageError, match="baseline is not JSON"):
+        do(echo_profile, model_file)
+    assert [] == list((model_file.parent / "runs").iterdir())
 
 
 def test_an_honest_server_passes_and_leaves_the_whole_record(echo_profile: Profile, model_file: Path) -> None:

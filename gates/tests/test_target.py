@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from gates import run
-from gates.errors import ExitCode, UsageError
+from gates.errors import ExitCode, InfrastructureError, UsageError
 from gates.harness import record
 from gates.profile import Profile, checked
 from gates.run import Request
 from gates.target import Target
 from gates.tests.conftest import echo_tables, fake_command
+from gates.tests.judged import make_run
 from gates.tests.runs import quiet, running, verdict_of
 
 
@@ -70,11 +71,24 @@ def test_an_address_and_a_model_together_are_refused(echo_profile: Profile) -> N
         Target(model=Path("m"), base_urls=("http://127.0.0.1:1",)).model_file(echo_profile)
 
 
-def test_an_address_where_nobody_answers_is_infrastructure(echo_profile: Profile, tmp_path: Path) -> None:
+def test_an_address_where_nobody_answers_replaces_no_run(echo_profile: Profile, tmp_path: Path) -> None:
+    """`latest` stays what it was: a mistyped address says nothing of any server."""
+    before = make_run(tmp_path, echo_profile)
     target = Target(base_urls=("http://127.0.0.1:9",))
-    request = Request(profile=echo_profile, target=target, runs=tmp_path)
 
-    assert ExitCode.INFRASTRUCTURE == run.run(request, quiet())
+    with pytest.raises(InfrastructureError, match=r"at http://127\.0\.0\.1:9, given by --base-url: start it"):
+        run.run(Request(profile=echo_profile, target=target, runs=tmp_path), quiet())
+    assert before.path == record.find(tmp_path, "latest").path
+    assert 1 == len(record.runs(tmp_path))
+
+
+def test_a_run_is_not_gone_on_with_where_nobody_answers(echo_profile: Profile, tmp_path: Path) -> None:
+    folder = make_run(tmp_path, echo_profile, state="interrupted")
+    before = folder.run_json.read_bytes()
+
+    with pytest.raises(InfrastructureError, match="given by --base-url"):
+        run.resume(folder, Target(base_urls=("http://127.0.0.1:9",)), None, quiet())
+    assert before == folder.run_json.read_bytes()
 
 
 @pytest.mark.parametrize(
