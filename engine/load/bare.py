@@ -1,15 +1,18 @@
-"""The bare model loop: some rows, step by step, with a greedy choice, and what it took."""
+"""The bare model loop: rows step by step, each token drawn as a request asks for it, and what it took."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from engine.core import SamplingParams
 from engine.runner import Runner
+from engine.sampling import sample
+
+SAMPLING = SamplingParams(temperature=1.0)  # what the requests of the comparison ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +28,18 @@ def decode(
     rows: int,
     tokens: int,
     prompt_tokens: int,
-    chosen: Callable[[NDArray[np.intp]], None] = lambda _: None,
+    chosen: Callable[[Sequence[int]], None] = lambda _: None,
 ) -> Spent:
-    """Decode `tokens` tokens of `rows` answers at once; `chosen` gets each step's ids [B]."""
+    """Decode `tokens` tokens of `rows` answers at once; `chosen` gets each step's ids, one a row."""
     cpu = time.thread_time()
     caches = [runner.new_cache() for _ in range(rows)]
     prompt = [5 + index % 50 for index in range(prompt_tokens)]
     logits = np.stack([np.asarray(runner.step([(cache, prompt)]))[0] for cache in caches])
     began = time.perf_counter()
     for step in range(tokens):
-        ids = np.argmax(logits, axis=-1)
+        ids = [sample(row, SAMPLING, seed=0, position=prompt_tokens + step) for row in logits]
         chosen(ids)
         if step < tokens - 1:
-            work = [(cache, [int(token)]) for cache, token in zip(caches, ids, strict=True)]
+            work = [(cache, [token]) for cache, token in zip(caches, ids, strict=True)]
             logits = np.asarray(runner.step(work))
     return Spent((time.perf_counter() - began) / (tokens - 1), time.thread_time() - cpu)

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,6 +17,8 @@ from urllib.parse import urlsplit
 from engine.errors import EngineError, SettingError, shown
 
 DEADLINE_S = 120.0  # for one answer
+STREAMS = b"HTTP/1.1 200"  # how an answer begins that is read after its end
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,63 +83,119 @@ async def fetch(address: Address, path: str) -> str:
 
 async def stream(address: Address, body: dict[str, Any], *, leave_after: int | None = None) -> Reply:
     """One streamed chat answer; the connection is closed once `leave_after` ids came."""
-    reply = Reply()
-    try:
-        await asyncio.wait_for(_stream(address, body, reply, leave_after), DEADLINE_S)
-    except TimeoutError:
-        reply.error = f"no end within {DEADLINE_S:g} s"
-    return reply
-
-
-async def _stream(address: Address, body: dict[str, Any], reply: Reply, leave_after: int | None) -> None:
     content = json.dumps({**body, "stream": True, "return_token_ids": True}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: load\r\nContent-Length: {len(content)}\r\n\r\n"
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    began = time.perf_counter()
+    client = _Client(head.encode() + content, leave_after)
+    await asyncio.get_running_loop().create_connection(lambda: client, address.host, address.port)
     try:
-        writer.write(head.encode() + content)
-        if leave_after == 0:
-            reply.left = True
-            return
-        reply.status = int((await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1])
-        if reply.status != 200:
-            reply.error = (await reader.read(2000)).decode(errors="replace")
-            return
-        async for event in _events(reader):
-            _take(event, reply, time.perf_counter() - began)
-            if leave_after is not None and len(reply.ids) >= leave_after:
-                reply.left = True
-                break
-            if reply.finish is not None and event == "[DONE]":
-                break
-    except (ConnectionError, asyncio.IncompleteReadError) as error:
-        reply.error = type(error).__name__
+        await asyncio.wait_for(client.over, DEADLINE_S)
+    except TimeoutError:
+        client.reply.error = f"no end within {DEADLINE_S:g} s"
     finally:
-        writer.close()
+        client.transport.close()
+    client.read()
+    return client.reply
 
 
-def _take(event: str, reply: Reply, now: float) -> None:
-    if event == "[DONE]":
-        return
-    found = json.loads(event)
-    if "error" in found:
-        reply.error = str(found["error"].get("message"))
-    reply.prompt_tokens = found.get("timings", {}).get("prefill_tokens", reply.prompt_tokens)
-    for choice in found.get("choices", ()):
-        ids = choice.get("token_ids") or []
-        if ids:
-            reply.ids += ids
-            reply.moments.append((now, len(ids)))
-        reply.finish = choice.get("finish_reason") or reply.finish
+class _Client(asyncio.Protocol):
+    """Asks, and notes what comes when; that is read after the end, or at once where the end depends on it.
+
+    On few cores a client that reads JSON as it comes takes its time from the server that it measures.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, request: bytes, leave_after: int | None) -> None:
+        self.reply = Reply()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._request, self._leave_after = request, leave_after
+        self._came: list[tuple[float, bytes]] = []
+        self._text = _Text(self.reply)
+        self._end = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport, self._began = transport, time.perf_counter()
+        transport.write(self._request)
+        self._leave_if_due()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self._came.append((time.perf_counter() - self._began, data))
+        self._end = (self._end + data)[-len(LAST_CHUNK) :]
+        if self._leave_after is not None or not self._came[0][1].startswith(STREAMS):
+            self.read()
+            self._leave_if_due()
+        if self._end == LAST_CHUNK or self.reply.error is not None:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        if not self.over.done():
+            self.reply.error = type(exc or EOFError()).__name__
+            self._stop()
+
+    def read(self) -> None:
+        """Take in what came since the last time."""
+        for when, data in self._came:
+            self._text.add(data, when)
+        self._came.clear()
+
+    def _leave_if_due(self) -> None:
+        if self._leave_after is not None and len(self.reply.ids) >= self._leave_after:
+            self.reply.left = True
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
 
 
-async def _events(reader: asyncio.StreamReader) -> AsyncIterator[str]:
-    """The data of each server-sent event of a chunked body."""
-    held = b""
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        held += (await reader.readexactly(size + 2))[:-2]
-        *whole, held = held.split(b"\n\n")
-        for event in whole:
-            for line in event.split(b"\n"):
-                if line.startswith(b"data: "):
-                    yield line[6:].decode()
+@dataclass(slots=True)
+class _Text:
+    """An HTTP answer as it grows: its status, then the events of a chunked body."""
+
+    reply: Reply
+    held: bytes = b""
+    body: bytes = b""
+
+    def add(self, data: bytes, when: float) -> None:
+        self.held += data
+        if not self.reply.status:
+            head, whole, rest = self.held.partition(b"\r\n\r\n")
+            if not whole:
+                return
+            self.reply.status, self.held = int(head.split(b" ", 2)[1]), rest
+        if self.reply.status != 200:
+            self.reply.error = self.held.decode(errors="replace") or None
+            return
+        while chunk := self._chunk():
+            *events, self.body = (self.body + chunk).split(b"\n\n")
+            for event in events:
+                _take(event, self.reply, when)
+
+    def _chunk(self) -> bytes:
+        """The next whole chunk of the body, or nothing."""
+        size, found, rest = self.held.partition(b"\r\n")
+        length = int(size, 16) if found else 0
+        if not length or len(rest) < length + 2:
+            return b""
+        self.held = rest[length + 2 :]
+        return rest[:length]
+
+
+def _take(event: bytes, reply: Reply, now: float) -> None:
+    for line in event.split(b"\n"):
+        if not line.startswith(b"data: ") or line == b"data: [DONE]":
+            continue
+        found = json.loads(line[len(b"data: ") :])
+        if "error" in found:
+            reply.error = str(found["error"].get("message"))
+        reply.prompt_tokens = found.get("timings", {}).get("prefill_tokens", reply.prompt_tokens)
+        for choice in found.get("choices", ()):
+            ids = choice.get("token_ids") or []
+            if ids:
+                reply.ids += ids
+                reply.moments.append((now, len(ids)))
+            reply.finish = choice.get("finish_reason") or reply.finish

@@ -1,6 +1,6 @@
 """What a token costs through the API beside the bare model: the same file, the same rows, in turns.
 
-The two are measured in turns, because another process may slow either down.
+The two are measured in turns, because another process may slow either down, and draw in the same way.
 Wall time is what a client sees; on a busy machine it also holds the wait for a core, of the client too.
 Processor time is what the server spends beyond the model, whoever else is there.
 Between the two stands a loop that only sends: clients take their share of the processors from it too.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
-from engine.load.bare import Spent, decode
+from engine.load.bare import SAMPLING, Spent, decode
 from engine.load.client import Address, stream
 from engine.load.process import Server, cpu_s, own_process
 from engine.runner import Runner, Threads
@@ -76,7 +76,7 @@ async def _long_answer(address: Address, tokens: int) -> tuple[dict[str, Any], i
         body = {
             "messages": [{"role": "user", "content": "Go on and on."}],
             "max_tokens": tokens,
-            "temperature": 1.0,
+            "temperature": SAMPLING.temperature,
             "seed": seed,
             "cache_prompt": False,
         }

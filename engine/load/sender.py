@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.load.bare import decode
 from engine.runner import Runner, Threads
@@ -29,8 +28,8 @@ def main(path: Path, rows: int, tokens: int, prompt_tokens: int) -> None:
         while True:
             clients = [_accept(listening) for _ in range(rows)]
 
-            def send(chosen: NDArray[np.intp], clients: list[socket.socket] = clients) -> None:
-                for client, token in zip(clients, chosen.tolist(), strict=True):
+            def send(chosen: Sequence[int], clients: list[socket.socket] = clients) -> None:
+                for client, token in zip(clients, chosen, strict=True):
                     client.sendall(_part(_event(token)))
 
             decode(runner, rows, tokens, prompt_tokens, send)

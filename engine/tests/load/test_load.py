@@ -98,7 +98,7 @@ def test_a_loop_that_only_sends_gives_every_client_the_tokens_of_its_row(small_p
         rounds = [asyncio.run(ask(sender.address)) for _ in range(2)]
 
     expected: list[int] = []
-    decode(Runner(small_path), 1, 6, 5, lambda ids: expected.extend(ids.tolist()))
+    decode(Runner(small_path), 1, 6, 5, expected.extend)
 
     assert [[expected] * 2] * 2 == [[reply.ids for reply in replies] for replies in rounds]
     assert {"length"} == {reply.finish for replies in rounds for reply in replies}
