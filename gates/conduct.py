@@ -35,6 +35,7 @@ from gates.harness.verdict import (
     Verdict,
     counts,
     measured,
+    shown,
     spec_of,
     unmeasured,
 )
@@ -290,7 +291,8 @@ def _reason(gate: GateVerdict) -> str:
     note = textwrap.shorten(first.note, NOTE_SHOWN, placeholder=" ...")
     if first.value is None:
         return f"{first.id} is unknown: {note}{more}"
-    wanted = f"{first.id} is {first.value:.4g}, wanted {SIGNS[first.better]} {first.limit:g}{more}"
+    seen = shown(first.value, first.estimate, first.judged, digits=4)
+    wanted = f"{first.id} is {seen}, wanted {SIGNS[first.better]} {first.limit:g}{more}"
     return f"{wanted}: {note}" if note else wanted
 
 

@@ -18,7 +18,7 @@ from gates.errors import ExitCode
 from gates.harness import allure, junit, provenance, record
 from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder, State
-from gates.harness.verdict import RunVerdict, Verdict, as_record, summary_line
+from gates.harness.verdict import RunVerdict, Verdict, as_record, shown, summary_line
 from gates.spec import SIGNS
 from reports import render
 
@@ -107,7 +107,7 @@ def _grid(content: Mapping[str, Any]) -> Grid:
     for gate in content["gates"]:
         for measure in gate["measures"]:
             word = "notice" if measure["notice"] and measure["verdict"] == "fail" else measure["verdict"]
-            value = "-" if measure["value"] is None else f"{measure['value']:.4g}"
+            value = shown(measure["value"], measure.get("estimate"), measure.get("judged", ""), digits=4)
             limit = f"{SIGNS[measure['better']]} {measure['limit']:g}"
             style = STYLES[Verdict(measure["verdict"])] if word != "notice" else "yellow"
             grid.add_row(Text(word, style=style), measure["id"], value, limit, str(measure["n"]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from gates.errors import CheckError
-from gates.harness.verdict import GateVerdict, Measure, Verdict, spec_of
+from gates.harness.verdict import GateVerdict, Measure, Verdict, shown, spec_of
 from gates.spec import SIGNS, GateSpec, MeasureSpec
 
 
@@ -69,7 +69,8 @@ def explained(measure: Measure) -> str:
     spec = spec_of(measure.id)
     if measure.verdict is Verdict.UNKNOWN:
         return f"UNKNOWN {measure.id}: {spec.title}. {measure.note}"
-    wanted = f"Expected {SIGNS[measure.better]} {measure.limit:g}, found {measure.value:g}, n = {measure.n}"
+    seen = shown(measure.value, measure.estimate, measure.judged)
+    wanted = f"Expected {SIGNS[measure.better]} {measure.limit:g}, found {seen}, n = {measure.n}"
     text = f"{measure.id}: {spec.title}. {wanted}"
     if measure.interval:
         text += f", 95 % interval {measure.interval[0]:.4g} to {measure.interval[1]:.4g}"

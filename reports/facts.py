@@ -86,11 +86,19 @@ def value(number: float | None, unit: str) -> str:
     return f"{number:.4g}" if unit == "count" else f"{number:.4g} {unit}"
 
 
+def found(measure: Record) -> str:
+    """What was found, with its unit: the estimate, also where an end of its interval is judged."""
+    estimate = measure.get("estimate")
+    return value(measure["value"] if estimate is None else estimate, measure["unit"])
+
+
 def interval(measure: Record) -> str:
-    """The interval of a measure, or a dash."""
+    """The interval of a measure, with what of it is judged where that is not the estimate; or a dash."""
     if not measure["interval"]:
         return "-"
-    return " to ".join(value(end, measure["unit"]) for end in measure["interval"])
+    ends = " to ".join(value(end, measure["unit"]) for end in measure["interval"])
+    judged = measure.get("judged") if measure["value"] is not None else None
+    return f"{ends}; judged: {judged}, {value(measure['value'], measure['unit'])}" if judged else ends
 
 
 def again(record: Record) -> list[str]:

@@ -150,7 +150,7 @@ def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
     sign = "&ge;" if measure["better"] == "higher" else "&le;"
     note = f"<small>{_text(measure['note'])}</small>" if measure["note"] else ""
     numbers = [
-        facts.value(measure["value"], unit),
+        facts.found(measure),
         facts.interval(measure),
         f"{sign} {facts.value(measure['limit'], unit)}",
     ]
@@ -207,7 +207,7 @@ def _again(record: Record) -> str:
 def _change(measure: Record) -> str:
     if measure["value"] is None or measure["baseline"] is None:
         return "-"
-    change = measure["value"] - measure["baseline"]
+    change = measure["value"] - measure["baseline"]  # both are what was judged
     return ("+" if change >= 0 else "") + facts.value(change, measure["unit"])
 
 

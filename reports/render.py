@@ -46,7 +46,7 @@ def claims(record: Record) -> str:
         row = [
             facts.word(measure).upper() if facts.word(measure) != "pass" else "pass",
             f"{_cell(measure['title'])} (`{measure['id']}`)",
-            facts.value(measure["value"], measure["unit"]),
+            facts.found(measure),
             facts.interval(measure),
             f"{SIGNS[measure['better']]} {facts.value(measure['limit'], measure['unit'])}",
             str(measure["n"]),

@@ -211,7 +211,15 @@ class _Judge(Judging):
         value = high if high <= limit else low if low > limit else None
         if value is None:
             note += ": too wide to tell, churn for longer or on a quiet host"
-        self.say("churn.memory_slope_bytes", value, found.n, interval=found.interval, note=note)
+        self.say(
+            "churn.memory_slope_bytes",
+            value,
+            found.n,
+            interval=found.interval,
+            note=note,
+            estimate=found.slope,
+            judged="lower end" if value == low else "upper end",
+        )
 
     def ceiling(self) -> None:
         """At the ceiling a request is answered or refused with all that a client needs to come again."""

@@ -195,6 +195,9 @@ def _parameters(measure: Measure) -> list[dict[str, Any]]:
     }
     if measure.interval:
         rows["interval"] = f"{measure.interval[0]:.4g} to {measure.interval[1]:.4g}"
+    if measure.estimate is not None:
+        rows["value"] = _number(measure.estimate)
+        rows[f"judged: {measure.judged}"] = _number(measure.value)
     return [{"name": name, "value": value, "excluded": True} for name, value in rows.items()]
 
 

@@ -39,11 +39,23 @@ class Judging:
         *,
         interval: Interval | None = None,
         note: str = "",
+        estimate: float | None = None,
+        judged: str = "",
     ) -> None:
         """Add a measure."""
         before = self.baseline.measures.get(measure_id) if self.baseline else None
         self.measures.append(
-            measured(self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note)
+            measured(
+                self.settings,
+                measure_id,
+                value,
+                n=n,
+                interval=interval,
+                baseline=before,
+                note=note,
+                estimate=estimate,
+                judged=judged,
+            )
         )
 
     def find(self, measure_id: str, one: Operation, expected: str, found: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+from gates.harness.verdict import shown
 from gates.spec import SIGNS
 
 # XML 1.0 allows no other control characters, not even escaped; model output may hold any.
@@ -55,7 +56,8 @@ def explained(measure: Mapping[str, Any]) -> str:
     if measure["value"] is None:
         return clean(f"UNKNOWN: {measure['title']}: {measure['note']}")
     sign = SIGNS[measure["better"]]
-    wanted = f"expected {sign} {measure['limit']:g}, found {measure['value']:g}, n = {measure['n']}"
+    seen = shown(measure["value"], measure.get("estimate"), measure.get("judged", ""))
+    wanted = f"expected {sign} {measure['limit']:g}, found {seen}, n = {measure['n']}"
     text = f"{measure['title']}: {wanted}"
     return clean(f"{text}. {measure['note']}" if measure["note"] else text)
 

@@ -144,10 +144,12 @@ def _finite(measure: Measure) -> Measure:
     """The measure without numbers that a record cannot hold: such a value was not measured."""
     ends = measure.interval or ()
     interval = measure.interval if all(math.isfinite(end) for end in ends) else None
+    estimate = measure.estimate if math.isfinite(measure.estimate or 0.0) else None
+    measure = replace(measure, interval=interval, estimate=estimate)
     if measure.value is None or math.isfinite(measure.value):
-        return replace(measure, interval=interval)
+        return measure
     note = "; ".join(part for part in (f"the check gave {measure.value}", measure.note) if part)
-    return replace(measure, value=None, interval=interval, note=note)
+    return replace(measure, value=None, note=note)
 
 
 def _held_back(measure: Measure, gap: str) -> Measure:

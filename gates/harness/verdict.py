@@ -29,7 +29,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measured claim; `value` None means not measured, which makes the verdict unknown."""
+    """One measured claim; `value` None means not measured, which makes the verdict unknown.
+
+    Where not the estimate is judged but what its interval allows, `estimate` is the estimate, and `judged`
+    says in words what of the interval `value` is.
+    """
 
     id: str
     value: float | None
@@ -39,6 +43,8 @@ class Measure:
     interval: tuple[float, float] | None = None
     baseline: float | None = None
     note: str = ""
+    estimate: float | None = None
+    judged: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -155,11 +161,21 @@ def measured(
     interval: tuple[float, float] | None = None,
     baseline: float | None = None,
     note: str = "",
+    estimate: float | None = None,
+    judged: str = "",
 ) -> Measure:
     """A measure with direction from the registry and limit from the profile's table."""
     spec = spec_of(measure_id)
     limit = settings.number(spec.limit_key)
-    return Measure(measure_id, value, limit, spec.better, n, interval, baseline, note)
+    return Measure(measure_id, value, limit, spec.better, n, interval, baseline, note, estimate, judged)
+
+
+def shown(value: float | None, estimate: float | None, judged: str, *, digits: int = 6) -> str:
+    """What was found, for people: the value, or the estimate with what of its interval is judged."""
+    text = "-" if value is None else f"{value:.{digits}g}"
+    if estimate is None:
+        return text
+    return f"{estimate:.{digits}g}" + ("" if value is None else f" ({judged} {text})")
 
 
 def worst(settings: Settings, measure_id: str, values: Sequence[float | None]) -> float | None:
@@ -239,6 +255,7 @@ def _measure_record(measure: Measure) -> dict[str, Any]:
         "arm": spec.arm,
         "notice": spec.notice,
         "note": measure.note,
+        **({} if measure.estimate is None else {"estimate": measure.estimate, "judged": measure.judged}),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gates.harness.baseline import Baseline
 from gates.harness.history import Event, Operation, operations
-from gates.harness.stats import Interval, failure_bound, wilson
+from gates.harness.stats import Interval, Slope, failure_bound, wilson
 from gates.harness.turns import first_cause, silence
 from gates.harness.verdict import Judgement, Measure, measured, worst
 from gates.needle import flatness, usage
@@ -175,25 +175,20 @@ class _Judge:
         ]
 
     def _slope(
-        self, slopes: Sequence[tuple[int, Interval]], joint: Interval | None, count: int, *, nothing: str
+        self, slopes: Sequence[tuple[int, Slope]], joint: Slope | None, count: int, *, nothing: str
     ) -> Measure:
         """The slope farthest from 0; none that could fail where all tiers together are too wide to tell."""
         if not slopes or joint is None:
             note = nothing or f"no tier has {flatness.SLOPE_NEEDS} cells"
             return self._measure("needle.ttft_slope_ratio", None, count, note=note)
-        far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]))
-        distance = flatness.distance_from_zero(far[1])
+        tokens, far = max(slopes, key=lambda pair: flatness.distance_from_zero(pair[1]))
+        distance = flatness.distance_from_zero(far)
         allowed = self.settings.number("ttft_slope_width_ratio")
         if distance <= self.settings.number("max_ttft_slope_ratio") and flatness.width(joint) > allowed:
             note = f"{_slope_note('over all tiers', joint)}: too wide to tell, ask again on a quiet host"
-            return self._measure("needle.ttft_slope_ratio", None, count, interval=joint, note=note)
-        return self._measure(
-            "needle.ttft_slope_ratio",
-            distance,
-            count,
-            interval=far[1],
-            note=_slope_note(f"at {far[0]} tokens", far[1]),
-        )
+            return self._measure("needle.ttft_slope_ratio", None, count, slope=joint, note=note)
+        note = _slope_note(f"at {tokens} tokens", far)
+        return self._measure("needle.ttft_slope_ratio", distance, count, slope=far, note=note)
 
     def _went_on(self, first: Case) -> bool:
         """Whether the conversation was continued; before that, a text of a wrong length is asked again."""
@@ -230,12 +225,21 @@ class _Judge:
         n: int,
         *,
         interval: Interval | None = None,
+        slope: Slope | None = None,
         note: str = "",
     ) -> Measure:
         before = self.baseline.measures.get(measure_id) if self.baseline else None
         note = note or ("" if value is not None else self.gap or "no request shows it")
         measure = measured(
-            self.settings, measure_id, value, n=n, interval=interval, baseline=before, note=note
+            self.settings,
+            measure_id,
+            value,
+            n=n,
+            interval=slope.interval if slope else interval,
+            baseline=before,
+            note=note,
+            estimate=slope.value if slope else None,
+            judged="interval's distance from 0" if slope else "",
         )
         if self.gap and measure.verdict == "pass":
             return measured(self.settings, measure_id, None, n=n, baseline=before, note=self.gap)
@@ -274,6 +278,6 @@ def _time_left(second: Case, first: Case, *, noise_s: float) -> float:
     return float(max(0.0, second.get("first_token_s") - noise_s) / first.get("first_token_s"))
 
 
-def _slope_note(where: str, interval: Interval) -> str:
-    low, high = interval
-    return f"{where} the last depth costs {low:+.1%} to {high:+.1%} of the first"
+def _slope_note(where: str, slope: Slope) -> str:
+    low, high = slope.interval
+    return f"{where} the last depth costs {slope.value:+.1%} ({low:+.1%} to {high:+.1%}) of the first"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from gates.harness.stats import Interval, theil_sen
+from gates.harness.stats import Slope, theil_sen
 
 SLOPE_NEEDS: Final = 8  # with fewer depths chance alone often orders the times
 TRIM_NEEDS: Final = 8
@@ -54,36 +54,38 @@ def spread(tier: Tier, *, noise_s: float, trim: int, noise_ratio: float = 0.0) -
     return max(0.0, times[-1] - times[0] - noise_s) / tier.typical_s
 
 
-def slope(tier: Tier, *, tiers: int) -> Interval | None:
-    """How much the first-token time changes from front to end, in medians: an interval; None for few cells.
+def slope(tier: Tier, *, tiers: int) -> Slope | None:
+    """How much the first-token time changes from front to end, in medians; None for few cells.
 
     The confidence is 95 % over all `tiers` together (Bonferroni).
     """
     return _slope([(t.depth, t.first_token_s / tier.typical_s) for t in tier.timings], 1 - 0.05 / tiers)
 
 
-def joint_slope(tiers: Sequence[Tier]) -> Interval | None:
+def joint_slope(tiers: Sequence[Tier]) -> Slope | None:
     """The same over all tiers at once, each time in medians of its own tier: the narrowest interval."""
     times = [(t.depth, t.first_token_s / tier.typical_s) for tier in tiers for t in tier.timings]
     return _slope(times, 0.95)
 
 
-def _slope(times: Sequence[tuple[float, float]], confidence: float) -> Interval | None:
-    """Interval of the slope of (depth, time) pairs; None where they are few or all at one depth."""
+def _slope(times: Sequence[tuple[float, float]], confidence: float) -> Slope | None:
+    """The slope of (depth, time) pairs; None where they are few or all at one depth."""
     depths = [depth for depth, _ in times]
     if len(times) < SLOPE_NEEDS or len(set(depths)) < 2:
         return None
-    return theil_sen(depths, [time for _, time in times], confidence=confidence).interval
+    return theil_sen(depths, [time for _, time in times], confidence=confidence)
 
 
-def distance_from_zero(interval: Interval) -> float:
-    """How far an interval lies from 0; 0 when it contains it."""
-    return max(0.0, interval[0], -interval[1])
+def distance_from_zero(slope: Slope) -> float:
+    """How far the slope's interval lies from 0; 0 when it contains it."""
+    low, high = slope.interval
+    return max(0.0, low, -high)
 
 
-def width(interval: Interval) -> float:
-    """How much an interval leaves open."""
-    return interval[1] - interval[0]
+def width(slope: Slope) -> float:
+    """How much the slope's interval leaves open."""
+    low, high = slope.interval
+    return high - low
 
 
 def worst(values: Sequence[tuple[float, int]]) -> tuple[float, int] | None:

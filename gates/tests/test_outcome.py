@@ -10,12 +10,13 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
+from rich.console import Console
 
 from gates import outcome, registry
 from gates.harness import junit
 from gates.harness.allure import as_csv
 from gates.harness.record import RunFolder
-from gates.harness.verdict import GateVerdict, Judgement, Picture, RunVerdict, Table
+from gates.harness.verdict import GateVerdict, Judgement, Picture, RunVerdict, Table, shown
 from gates.profile import Profile, checked
 from gates.spec import MeasureSpec
 from gates.tests.conftest import ECHO, echo_tables
@@ -120,6 +121,37 @@ def test_a_baseline_gives_a_column_and_the_change(passed: RunFolder) -> None:
 
     assert "+10 %" in page.fragment(with_baseline)
     assert "| 90 % |" in render.render(with_baseline)
+
+
+@pytest.mark.parametrize("rendered", [render.render, page.fragment])
+def test_an_estimate_stands_before_the_end_of_its_interval_that_is_judged(
+    rendered: Callable[[Any], str], failed: RunFolder
+) -> None:
+    record = content(failed)
+    record["gates"][0]["measures"][0] |= {
+        "estimate": 0.6,
+        "value": 0.85,
+        "interval": [0.15, 0.85],
+        "judged": "upper end",
+    }
+    text = rendered(record)
+
+    assert text.index("60 %") < text.index("15 % to 85 %; judged: upper end, 85 %")
+    assert 1 == text.count("60 %")
+
+
+def test_every_other_view_names_estimate_and_judged_end(
+    failed: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = content(failed)
+    measure = record["gates"][0]["measures"][0]
+    measure |= {"estimate": 0.6, "value": 0.85, "judged": "upper end"}
+    outcome.show(failed, record, Console(width=200))
+
+    assert "0.6 (upper end 0.85)" in capsys.readouterr().out
+    assert "found 0.6 (upper end 0.85), n = 4" in junit.explained(measure)
+    assert "0.6" == shown(None, 0.6, "upper end")
+    assert "-" == shown(None, None, "")
 
 
 def test_drawings_and_titled_tables_stand_on_the_first_screen_and_long_ones_are_cut(

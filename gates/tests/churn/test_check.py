@@ -283,6 +283,22 @@ def test_a_slope_that_is_too_wide_to_tell_is_unknown(tmp_path: Path) -> None:
     assert "too wide to tell" in found["memory_slope_bytes"].note
 
 
+@pytest.mark.parametrize(("limit", "end", "word"), [(2**40, 1, "upper end"), (1, 0, "lower end")])
+def test_the_estimate_of_a_slope_is_kept_beside_the_end_that_is_judged(
+    limit: int, end: int, word: str, tmp_path: Path
+) -> None:
+    def waver(record: Record) -> None:
+        draw = random.Random(1)
+        record.held = [MIB * (500 + second + draw.uniform(0, 4)) for second in range(60)]
+
+    slope = judged(waver, tmp_path, max_memory_slope_bytes=limit)["memory_slope_bytes"]
+
+    assert slope.interval is not None
+    assert slope.estimate is not None
+    assert slope.interval[0] < slope.estimate < slope.interval[1]
+    assert (slope.interval[end], word) == (slope.value, slope.judged)
+
+
 def test_a_refusal_in_a_storm_is_excused_when_it_is_asked_again(tmp_path: Path) -> None:
     def refuse_first(record: Record) -> None:
         record.rounds.insert(0, _refusal(cell="deep", key="key0", expected=["700000"], round=0))

@@ -401,12 +401,18 @@ def test_a_slope_that_noise_could_hide_is_unknown() -> None:
 
     assert (Verdict.UNKNOWN, None) == (noisy.verdict, noisy.value)
     assert "too wide to tell" in noisy.note
+    assert noisy.estimate is not None
 
 
 def test_a_slope_that_noise_cannot_hide_fails_however_wide_its_interval_is() -> None:
     steep = timed(1.0, 1.3, 1.1, 2.0, 2.3, 2.1, 3.0, 3.4, 3.9, 3.6)
 
     assert Verdict.FAIL is steep.verdict
+    assert steep.interval is not None
+    assert steep.estimate is not None
+    assert steep.value is not None
+    assert steep.interval[0] == steep.value < steep.estimate < steep.interval[1]
+    assert "interval's distance from 0" == steep.judged
 
 
 def test_equal_times_have_no_slope() -> None:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gates.harness.stats import Slope
 from gates.needle.flatness import Tier, Timing, distance_from_zero, joint_slope, scaled, slope, spread, width
 
 DEPTHS = [0.05 + 0.1 * n for n in range(10)]
@@ -20,7 +21,7 @@ def test_equal_times_are_flat() -> None:
     flat = tier([2.0] * 10)
 
     assert 0.0 == spread(flat, noise_s=0.0, trim=0)
-    assert (0.0, 0.0) == slope(flat, tiers=1)
+    assert Slope(0.0, (0.0, 0.0)) == slope(flat, tiers=1)
 
 
 def test_spread_is_the_range_over_the_median_less_the_hosts_noise() -> None:
