@@ -1,6 +1,6 @@
 """GSM8K: school arithmetic in words; the answer is a number.
 
-Owns its prompt, how a number is read from a reply, and the score; a version of each stands in the verdict.
+Owns its prompt and which number of a reply is the answer; a version of each stands in the verdict.
 Labels that are known to be doubtful are tagged, never repaired: both builds lose or win alike.
 """
 
@@ -13,25 +13,19 @@ from decimal import Decimal
 from typing import Any, Final
 
 from gates.errors import CheckError
+from gates.quality import numerals
 from gates.quality.asking import Question
 from gates.quality.grading import Grade
+from gates.quality.numerals import NUMBER
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "1"
+GRADER_VERSION: Final = "2"
 FILE: Final = "gsm8k/test.jsonl"
 MAX_TOKENS: Final = 2048
 FAULT: Final = "its gold answer is doubtful"
 DOUBTFUL: Final[frozenset[str]] = frozenset()  # ids whose gold answer is disputed; shown in the report
 
-_DIGITS: Final = (
-    r"(?:\d{1,3}(?:[,\u00a0\u2009\u202f ]\d{3})+(?!\d)|\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-)
-_NUMBER: Final = re.compile(
-    rf"(?<![\w.])(?P<minus>[-\u2212])?[$€£¥₹]?(?P<inner>(?<=[$€£¥₹])[-\u2212])?(?P<digits>{_DIGITS})"
-    r"(?!\d|(?:st|nd|rd|th)\b)"
-)
 _OPERATION: Final = re.compile(r"\s*[-+*/x\u00d7\u00f7\u2212]\s*")
-_MARKS: Final = re.compile(r"[*_`~]|\\(?=[$%])|\\[,!;]|\\text\s*|\\\(|\\\)|\\\[|\\\]")
 _NEXT_TASK: Final = re.compile(r"^\W{0,3}(?:Question|Q)\s*:", re.MULTILINE)
 _CUE: Final = re.compile(r"\banswer(?:\s+is)?\s*:|\banswer\s+is\b", re.IGNORECASE)
 _SAID: Final = re.compile(r"\S")
@@ -70,7 +64,7 @@ def extract(text: str) -> Decimal | None:
 
     In this order: the last `####`, the last box, the last cue, the last number that stands alone.
     """
-    clean = _MARKS.sub("", _own_answer(text).replace("{,}", ","))
+    clean = numerals.plain(_own_answer(text))
     for places in (_after_marks(clean), _in_boxes(clean)):
         for place in reversed(places):
             if place is not None:
@@ -78,8 +72,8 @@ def extract(text: str) -> Decimal | None:
     cued = _after_cues(clean)
     if cued is not None:
         return cued
-    numbers = list(_NUMBER.finditer(clean))
-    return _value(numbers[-1], clean) if numbers else None
+    numbers = list(NUMBER.finditer(clean))
+    return numerals.value(numbers[-1], clean) if numbers else None
 
 
 def grade(problem: Problem, text: str) -> Grade:
@@ -120,7 +114,7 @@ def _after_cues(text: str) -> Decimal | None:
         start = said.start() if said else len(text)
         line_end = text.find("\n", start)
         end = len(text) if line_end < 0 else line_end
-        if _NUMBER.search(text[start : min(end, searched)]):
+        if NUMBER.search(text[start : min(end, searched)]):
             return _first(text[start:end])
         searched = cue.start()
     return None
@@ -130,12 +124,12 @@ def _leading(text: str) -> Decimal | None:
     """The number at the very front of a text, cue words and brackets aside."""
     lead = _LEAD.match(text)
     start = lead.end() if lead else 0
-    number = _NUMBER.match(text, start)
+    number = NUMBER.match(text, start)
     return _result(number, text) if number else None
 
 
 def _first(text: str) -> Decimal | None:
-    number = _NUMBER.search(text)
+    number = NUMBER.search(text)
     return _result(number, text) if number else None
 
 
@@ -143,22 +137,10 @@ def _result(number: re.Match[str], text: str) -> Decimal:
     """The number itself, or what the calculation that begins with it comes to in the text."""
     end = number
     while operation := _OPERATION.match(text, end.end()):
-        following = _NUMBER.match(text, operation.end())
+        following = NUMBER.match(text, operation.end())
         if not following:
-            return _value(number, text)
+            return numerals.value(number, text)
         end = following
     equals = re.compile(r"\s*=\s*").match(text, end.end())
-    total = _NUMBER.match(text, equals.end()) if equals else None
-    return _value(total or number, text)
-
-
-def _value(number: re.Match[str], text: str) -> Decimal:
-    digits = re.sub(r"[^\d.]", "", number["digits"])
-    value = Decimal(digits)
-    return -value if number["inner"] or (number["minus"] and not _between(number, text)) else value
-
-
-def _between(number: re.Match[str], text: str) -> bool:
-    """Whether the dash before a number stands between two numbers and so is no sign."""
-    before = text[: number.start()].rstrip(" ")
-    return before[-1:].isdigit() or before[-1:] in {")", "%"}
+    total = NUMBER.match(text, equals.end()) if equals else None
+    return numerals.value(total or number, text)
