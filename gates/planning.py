@@ -11,8 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gates.errors import UsageError
-from gates.harness import record, room
+from gates.harness import pace, room
 from gates.profile import Profile, Settings
 from gates.registry import RUN
 from gates.run import RUNS, Request, chosen
@@ -30,7 +29,7 @@ def plan(
     """
     gates = chosen(Request(profile=profile, only=only))
     run = profile.table("run")
-    last = last_minutes(runs, profile.name)
+    last = pace.last_minutes(runs, profile.name)
     return {
         "schema": 1,
         "profile": profile.name,
@@ -41,18 +40,6 @@ def plan(
         "gates": [_gate(profile, spec, last.get(spec.name)) for spec in gates],
         "own_claims": [_claim(run, m) for m in RUN.measures if launched or m.id != LEFTOVER],
     }
-
-
-def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
-    """Minutes of each gate in the newest finished run of this profile; empty without one."""
-    for path in reversed(record.runs(runs)):
-        try:
-            content = record.RunFolder(path).read_verdict()
-        except UsageError:  # not judged yet, or damaged: what an older run took must not stop a new one
-            continue
-        if content["profile"] == profile and content["run"]["state"] == record.State.FINISHED:
-            return {gate["name"]: gate["seconds"] / 60 for gate in content["gates"]}
-    return {}
 
 
 def show(

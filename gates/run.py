@@ -21,7 +21,7 @@ from rich.console import Console
 from gates import conduct, outcome, report
 from gates.conduct import Drive
 from gates.errors import ExitCode, InfrastructureError, UsageError
-from gates.harness import baseline, history, probe, provenance, record, room
+from gates.harness import baseline, history, pace, probe, provenance, record, room
 from gates.harness.interrupts import Interrupts
 from gates.harness.progress import Board
 from gates.harness.record import RunFolder, State
@@ -263,12 +263,14 @@ def _pytest(drive: Drive, gates: list[GateSpec], board: Board) -> tuple[State, s
 def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
     """A function that drives a gate when its first claim is asked for, and then only repeats its verdict."""
     known: dict[str, GateVerdict] = {}
+    budgets = {gate.name: drive.profile.table(gate.name).number("budget_minutes") for gate in gates}
+    last = pace.last_minutes(drive.folder.path.parent, drive.profile.name)
+    expected = pace.expected_minutes(budgets, last)
 
     def verdict_of(spec: GateSpec) -> GateVerdict:
         if spec.name not in known:
-            minutes = [drive.profile.table(gate.name).number("budget_minutes") for gate in gates]
-            place = gates.index(spec)
-            board.gate(spec.title, minutes=minutes[place], later_minutes=sum(minutes[place + 1 :]))
+            later = sum(expected[gate.name] for gate in gates[gates.index(spec) + 1 :])
+            board.gate(spec.title, minutes=budgets[spec.name], expected=expected[spec.name], later=later)
             conduct.drive_gate(drive, spec, board)
             settings = drive.profile.table(spec.name)
             known[spec.name] = conduct.judge_gate(drive.folder, spec, settings)

@@ -50,7 +50,7 @@ def drive(plan: ChurnPlan, rig: Rig) -> None:
             sample=len(plan.sample),
             own_budget=own is not None,
         )
-        server.progress.cells(plan.cells)
+        server.progress.cells(1 + plan.cells + 1)  # reading, the rounds, and the sample once more
         _Churn(plan, server, open_hay(plan.hay, rig.data)).run()
 
 
@@ -75,6 +75,7 @@ class _Churn:
         with watch.Watch(self._rig, watch.every_s(self._plan.minutes)), self._noted():
             self._together()
         self._rig.history.note(SETTLED, inflight=scrape.settled(self._rig.client, self._rig.pause))
+        self._rig.progress.cell("asking the first sessions again")
         self._ask_sample("after")
 
     def _begin(self) -> None:

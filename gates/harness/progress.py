@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from gates.harness.pace import Pace
 from gates.harness.verdict import GateVerdict, Verdict, merge, spec_of
 
 PLAIN_EVERY_S = 60.0
@@ -20,7 +21,7 @@ STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN:
 
 
 class Board:
-    """Shows one run; minutes are the budgets of the gates still to come."""
+    """Shows one run."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -28,12 +29,11 @@ class Board:
         self._live: Live | None = None
         self._title = ""
         self._label = ""
-        self._began = clock()
-        self._gate_began = clock()
-        self._shown = clock()
+        self._began = self._gate_began = self._first_cell = self._cell_began = self._shown = clock()
         self._weights: list[float] = []
         self._taken = 0
-        self._later_s = 0.0
+        self._expected_s = self._later_s = 0.0
+        self._pace = Pace()
         self._verdicts: list[Verdict] = []
 
     def __enter__(self) -> Board:
@@ -55,12 +55,12 @@ class Board:
         """One line that stays."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def gate(self, title: str, *, minutes: float, later_minutes: float) -> None:
-        """A gate starts; minutes is its budget, later_minutes that of those after it."""
+    def gate(self, title: str, *, minutes: float, expected: float, later: float) -> None:
+        """A gate starts: minutes of its budget, those it should take, and those of the gates after it."""
         self._title, self._label = title, "starting"
         self._weights, self._taken = [], 0
         self._gate_began = self._clock()
-        self._later_s = later_minutes * 60
+        self._expected_s, self._later_s = expected * 60, later * 60
         self.say(f"[{_clock(self._clock() - self._began)}] {title} - budget {minutes:g} min")
 
     def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
@@ -69,8 +69,9 @@ class Board:
 
     def cell(self, label: str) -> None:
         """One cell starts; the rate counts from the first, without what the gate does before."""
+        self._cell_began = self._clock()
         if self._taken == 0:
-            self._gate_began = self._clock()
+            self._first_cell = self._cell_began
         self._taken = min(self._taken + 1, max(1, len(self._weights)))
         self._label = label
         due = self._clock() - self._shown >= PLAIN_EVERY_S
@@ -79,7 +80,9 @@ class Board:
             self.say(self._line().plain)
 
     def gate_done(self, verdict: GateVerdict) -> None:
-        """A gate was judged."""
+        """A gate was judged; one that was driven before an interruption says nothing of the pace."""
+        if self._taken:
+            self._pace.add(self._clock() - self._gate_began, self._expected_s)
         self._verdicts.append(verdict.verdict)
         measures = [measure for measure in verdict.judgement.measures if not spec_of(measure.id).notice]
         held = sum(measure.verdict is Verdict.PASS for measure in measures)
@@ -90,12 +93,16 @@ class Board:
         self._title = ""
 
     def left_s(self) -> float | None:
-        """Seconds left, by the rate so far and the budgets of later gates; None before a cell is done."""
+        """Seconds left, by the cells that are done and the pace of this run; None before a cell is done."""
         done = sum(self._weights[: max(0, self._taken - 1)])
         if done <= 0:
             return None
-        rate = (self._clock() - self._gate_began) / done
-        return rate * sum(self._weights[self._taken - 1 :]) + self._later_s
+        rate = (self._cell_began - self._first_cell) / done
+        here_s = rate * sum(self._weights[self._taken - 1 :])
+        took_s = self._cell_began - self._gate_began + here_s
+        later_s = self._later_s * self._pace.ratio(took_s, self._expected_s, done / sum(self._weights))
+        in_cell_s = min(self._clock() - self._cell_began, rate * self._weights[self._taken - 1])
+        return here_s - in_cell_s + later_s
 
     def _line(self) -> Text:
         if not self._title:

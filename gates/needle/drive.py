@@ -27,6 +27,7 @@ from gates.needle.timing import COLD
 REPLY_TOKENS: Final = 256  # three sentences need about sixty
 ATTEMPTS: Final = 3
 PROBE_CHARACTERS: Final = (400, 6000)
+ANSWERS_TOKENS: Final = 2048  # what the replies and second tries of a cell cost, in tokens that are read
 CONTINUE: Final = "Continue this text: "
 # Thinking off in the spellings that servers of this model know, and token ids; others skip unknown members.
 EXTRA: Final[Mapping[str, Any]] = {
@@ -44,7 +45,11 @@ def drive(plan: NeedlePlan, rig: Rig) -> None:
     rig.history.note("planned_cells", cells=planned, hay=plan.hay)
     again = plan.asked_again
     rig.progress.cells(
-        plan.cells + len(again), weights=[cell.tier_tokens for cell in (*plan.asked_cells, *again)]
+        plan.cells + len(again),
+        weights=[
+            *(cell.tier_tokens + ANSWERS_TOKENS for cell in plan.asked_cells),
+            *(cell.tier_tokens for cell in again),
+        ],
     )
     asker.calibrate()
     for cell in plan.asked_cells:

@@ -30,6 +30,7 @@ from gates.quality.traffic import SETS_PLANNED
 ITEM: Final = "item"  # the kind of request in the history
 # The order in which one item is asked of both servers, so that all three arms have the same hour.
 INTERLEAVED: Final[tuple[ServerRole, ...]] = ("baseline", "candidate", "baseline_again")
+LONE_COST: Final = 3.0  # of an item tried for honesty, one answer after the other, in rounds of all desks
 PAUSE_S: Final = 0.5  # before the second try; twice as long before each further one
 
 
@@ -50,7 +51,9 @@ def drive(plan: QualityPlan, rig: Rig) -> None:
     tried = probing.chosen([ask for group in asks for ask in group if ask.role == "candidate"], plan.probes)
     with items.Writer(rig.history.path.with_name("items.jsonl")) as writer:
         session = _Session(plan, rig, writer)
-        rig.progress.cells(session.left(asks) + probing.cells(tried, rig))
+        alone, left = probing.cells(tried, rig), session.left(asks)
+        lone_cost = LONE_COST * plan.concurrency
+        rig.progress.cells(alone + left, weights=[*[lone_cost] * alone, *[1.0] * left])
         probing.probe(tried, rig)
         session.all(asks)
 

@@ -20,14 +20,21 @@ from gates.profile import Settings
 HASTE: Final = 5.0  # a server of this process needs no more than a fifth of a wait
 
 
-class Silent:
-    """Progress that nobody watches."""
+class Counted:
+    """Progress that only demands that no gate begins more cells than it said, and weighs them all or none."""
+
+    def __init__(self) -> None:
+        self.left = 0
 
     def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
-        """Nothing."""
+        """So many are to come."""
+        assert weights is None or len(weights) == total
+        self.left = total
 
     def cell(self, label: str) -> None:
-        """Nothing."""
+        """One begins."""
+        assert self.left > 0, f"{label}: one more cell than was said"
+        self.left -= 1
 
 
 def hasty(seconds: float) -> None:
@@ -53,7 +60,7 @@ def judged_at(
         words = {"data": None, "context_tokens": context_tokens, "pause": hasty, **rig}
         try:
             gate.drive(
-                gate.plan(table, seed=7), Rig(client, record, Silent(), Attached(base_url).alive, **words)
+                gate.plan(table, seed=7), Rig(client, record, Counted(), Attached(base_url).alive, **words)
             )
             record.note(room.FINISHED)
         except DriveStopped:

@@ -161,24 +161,6 @@ def test_the_plan_is_json_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     assert "release" == json.loads(capsys.readouterr().out)["profile"]
 
 
-def test_the_plan_knows_how_long_a_gate_took_the_last_time(tmp_path: Path, echo_profile: Profile) -> None:
-    make_run(tmp_path, echo_profile)
-
-    assert {"echo": pytest.approx(10 / 60), "run": pytest.approx(5 / 60)} == planning.last_minutes(
-        tmp_path, "echo"
-    )
-    assert {} == planning.last_minutes(tmp_path, "ci")
-
-
-def test_a_damaged_verdict_of_an_older_run_stops_no_plan(tmp_path: Path, echo_profile: Profile) -> None:
-    for second, damage in enumerate([None, b"{", b'{"profile": "echo"}', b"[]"]):
-        folder = make_run(tmp_path, echo_profile, second=second)
-        if damage is not None:
-            folder.verdict_json.write_bytes(damage)
-
-    assert {"echo", "run"} == planning.last_minutes(tmp_path, "echo").keys()
-
-
 @pytest.mark.usefixtures("echo_gate")
 @pytest.mark.parametrize(("right", "wrong", "code"), [(4, 0, 0), (3, 1, 1), (0, 0, 3)])
 def test_judging_ends_with_the_code_and_the_word_of_the_verdict(

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from gates.harness.progress import Board
+from gates.harness.verdict import GateVerdict, Judgement
 
 
 class Clock:
@@ -33,7 +34,7 @@ def board(clock: Clock, *, terminal: bool = False) -> tuple[Board, io.StringIO]:
 
 def test_time_left_follows_the_cost_of_the_cells(clock: Clock) -> None:
     shown, _ = board(clock)
-    shown.gate("Needle", minutes=4, later_minutes=2)
+    shown.gate("Needle", minutes=4, expected=3, later=2)
     shown.cells(3, weights=[1.0, 8.0, 32.0])
     assert shown.left_s() is None
     clock.now = 50.0  # what a gate does before its first cell says nothing of the rate
@@ -42,12 +43,46 @@ def test_time_left_follows_the_cost_of_the_cells(clock: Clock) -> None:
 
     clock.now = 52.0
     shown.cell("middle")
-    assert 2.0 * 40 + 120 == shown.left_s()
+    pace = (60 + 132 / 41) / (60 + 180 / 41)  # 52 s are over and 80 left of a gate that should take 180
+    assert shown.left_s() == pytest.approx(2.0 * 40 + 120 * pace)
+    clock.now = 60.0  # what has gone of a cell counts, up to the cost of it
+    assert shown.left_s() == pytest.approx(72 + 120 * pace)
+    clock.now = 99.0
+    assert shown.left_s() == pytest.approx(64 + 120 * pace)
+
+
+def test_later_gates_are_expected_to_keep_the_pace_of_those_before(clock: Clock) -> None:
+    """A run that needs two thirds of its budgets is not said to need them whole until its last gate."""
+    shown, _ = board(clock)
+    verdict = GateVerdict("echo", 0.0, None, Judgement(()))
+    for started in (0.0, 120.0):
+        clock.now = started
+        shown.gate("Echo", minutes=3, expected=2, later=2)
+        shown.cells(2)
+        shown.cell("one")
+        clock.now = started + 60
+        shown.cell("two")
+        assert shown.left_s() == pytest.approx(60 + 120)
+        clock.now = started + 120
+        shown.gate_done(verdict)
+
+
+def test_a_gate_that_was_driven_before_says_nothing_of_the_pace(clock: Clock) -> None:
+    shown, _ = board(clock)
+    shown.gate("Echo", minutes=3, expected=60, later=2)
+    shown.gate_done(GateVerdict("echo", 0.0, None, Judgement(())))
+    shown.gate("Echo", minutes=3, expected=2, later=2)
+    shown.cells(2)
+    shown.cell("one")
+    clock.now = 60
+    shown.cell("two")
+
+    assert shown.left_s() == pytest.approx(60 + 120)
 
 
 def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
     shown, out = board(clock)
-    shown.gate("Needle", minutes=4, later_minutes=0)
+    shown.gate("Needle", minutes=4, expected=3, later=0)
     shown.cells(100)
     for second in range(100):
         clock.now = float(second)
@@ -60,7 +95,7 @@ def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
 
 def test_more_cells_than_planned_are_not_counted_past_the_end(clock: Clock) -> None:
     shown, out = board(clock)
-    shown.gate("Needle", minutes=4, later_minutes=0)
+    shown.gate("Needle", minutes=4, expected=3, later=0)
     shown.cells(1)
     shown.cell("one")
     clock.now = 61.0
@@ -73,7 +108,7 @@ def test_on_a_terminal_the_bar_is_drawn_and_taken_away(clock: Clock, monkeypatch
     monkeypatch.setenv("TERM", "xterm")  # a dumb one, as some CI has, gets lines alone
     shown, out = board(clock, terminal=True)
     with shown:
-        shown.gate("Needle", minutes=4, later_minutes=0)
+        shown.gate("Needle", minutes=4, expected=3, later=0)
 
     assert "Needle - budget 4 min" in out.getvalue()
     assert "\x1b[?25l" in out.getvalue()  # the cursor is hidden while the bar is there

@@ -23,7 +23,7 @@ from gates.harness.verdict import Judgement, Measure, Verdict
 from gates.profile import Profile
 from gates.registry import RUN
 from gates.spec import GateSpec
-from gates.tests.driving import Silent
+from gates.tests.driving import Counted
 
 FINISHED = Event(-1, 9.0, "info", -1, room.FINISHED, {})
 ASKED = Event(0, 1.0, "invoke", 0, "echo", {})
@@ -129,7 +129,7 @@ def rig_with(tmp_path: Path, error: ClientError, alive: Callable[[], bool]) -> R
 
     client.chat = chat  # type: ignore[assignment,method-assign]  # only what becomes of the request is tested
     record = History(tmp_path / "h.jsonl")
-    return Rig(client, record, Silent(), alive, None, 4096, pause=lambda _: None, stop_at_s=math.inf)
+    return Rig(client, record, Counted(), alive, None, 4096, pause=lambda _: None, stop_at_s=math.inf)
 
 
 def ask(rig: Rig) -> None:

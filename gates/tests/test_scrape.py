@@ -13,7 +13,7 @@ from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.rig import Rig
 from gates.harness.scrape import Scrape
-from gates.tests.driving import Silent
+from gates.tests.driving import Counted
 
 TEXT = """# HELP ds4_kv_bytes Cache memory by use.
 # TYPE ds4_kv_bytes gauge
@@ -53,7 +53,7 @@ def test_our_own_server_shows_every_series_that_a_gate_reads(tmp_path: Path) -> 
         Client(live.base_url) as client,
         History(tmp_path / "history.jsonl") as record,
     ):
-        rig = Rig(client, record, Silent(), lambda: True, data=None, context_tokens=4000)
+        rig = Rig(client, record, Counted(), lambda: True, data=None, context_tokens=4000)
         shown, seen = scrape.read(client), watch.sample(rig)
 
     assert scrape.DEVICE_BYTES in names

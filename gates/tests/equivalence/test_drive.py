@@ -16,7 +16,7 @@ from gates.harness import history
 from gates.harness.client import Client
 from gates.harness.history import Event, History
 from gates.harness.rig import Rig
-from gates.tests.driving import Silent
+from gates.tests.driving import Counted
 from gates.tests.equivalence.driving import SMALL
 
 CASES = tuple(Case("pair", "cut", str(number), {"at": number}) for number in range(3))
@@ -29,7 +29,7 @@ def run(program: str, folder: Path, *, stop_in_s: float = math.inf) -> list[Even
     """What the history holds after a bench that is this program."""
     with History(folder / "history.jsonl") as record, Client("http://127.0.0.1:9") as client:
         until = time.monotonic() + stop_in_s
-        rig = Rig(client, record, Silent(), lambda: True, data=None, context_tokens=1, stop_at_s=until)
+        rig = Rig(client, record, Counted(), lambda: True, data=None, context_tokens=1, stop_at_s=until)
         drive(EquivalencePlan(CASES, SMALL), rig, (sys.executable, "-c", HEAD + TELL + program))
     return history.read(folder / "history.jsonl")
 

@@ -22,7 +22,7 @@ from gates.harness import history, room
 from gates.harness.client import Client
 from gates.harness.history import History
 from gates.harness.rig import Rig
-from gates.tests.driving import Silent, broken
+from gates.tests.driving import Counted, broken
 from gates.tests.equivalence.driving import Wanted, cases_of, judged, recorded, settings
 
 # Of each fault the claims that it must break, and the cases in which a short test sees it.
@@ -154,7 +154,7 @@ def test_the_embedded_model_in_a_process_with_a_fault_is_caught(
     command = (COMMAND[0], "-m", "engine.tests.seeded", fault, *COMMAND[2:])
     with History(tmp_path / "history.jsonl") as record, Client("http://127.0.0.1:9") as client:
         record.note(room.PLANNED, cells=some.cells)
-        drive(some, Rig(client, record, Silent(), lambda: True, data=None, context_tokens=1), command)
+        drive(some, Rig(client, record, Counted(), lambda: True, data=None, context_tokens=1), command)
         record.note(room.FINISHED)
 
     assert claims(CAUGHT[fault][0]) <= broken(judged(history.read(tmp_path / "history.jsonl")))

@@ -20,7 +20,7 @@ from gates.harness.verdict import Judgement, Verdict, spec_of
 from gates.profile import Settings, Value
 from gates.quality import items
 from gates.quality.items import ItemRecord
-from gates.tests.driving import Silent, hasty
+from gates.tests.driving import Counted, hasty
 from gates.tests.reader import Backend, ReaderServer
 
 SEED: Final = 7
@@ -62,7 +62,7 @@ def rig_of(
             return Rig(
                 client,
                 record,
-                Silent(),
+                Counted(),
                 alive,
                 data=None,
                 context_tokens=4096,

@@ -25,10 +25,11 @@ from gates.profile import Profile, Settings, checked
 from gates.quality import items, pool, probing
 from gates.quality.answers import Ask
 from gates.quality.data import Store
+from gates.quality.gsm8k import GRADER_VERSION
 from gates.quality.items import ItemRecord
 from gates.quality.plan import plan
 from gates.target import Target
-from gates.tests.driving import Silent
+from gates.tests.driving import Counted
 from gates.tests.faults import Honest
 from gates.tests.quality.driving import COUNT, SEED, SETS, driven, judged, rig_of, settings, verdicts
 from gates.tests.quality.quirky import MODEL, QuirkyServer
@@ -387,7 +388,7 @@ def test_a_record_that_lost_an_item_is_seen(tmp_path: Path) -> None:
     (missing,) = (m for m in judged(tmp_path, small()).measures if m.id == "quality.missing_count")
 
     assert (1.0, Verdict.FAIL, COUNT) == (missing.value, missing.verdict, missing.n)
-    assert "mini_arithmetic grader 1" in missing.note
+    assert f"mini_arithmetic grader {GRADER_VERSION}" in missing.note
 
 
 def test_a_set_without_its_data_is_unknown_and_says_what_mends_it(tmp_path: Path) -> None:
@@ -433,7 +434,7 @@ def test_the_first_failing_job_stops_the_others() -> None:
     assert [0, 1, 2] == done
 
 
-class Told(Silent):
+class Told(Counted):
     """Keeps how many cells there are, and how many began."""
 
     def __init__(self) -> None:
