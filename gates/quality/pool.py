@@ -42,4 +42,6 @@ def grader_version(name: str) -> str:
 
 def versions(name: str, store: Store) -> dict[str, str]:
     """What two runs of a set must have in common to be compared."""
-    return sets.versions(name, store) if name in SETS else {f"{name} grader": mini.GRADERS[name]}
+    if name in SETS:
+        return sets.versions(name, store)
+    return {f"{name} items": mini.ITEMS_VERSION, f"{name} grader": mini.GRADERS[name]}

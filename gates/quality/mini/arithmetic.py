@@ -6,15 +6,14 @@ Every number fits three digits; each step of the ideal reply is one line of the 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import Final, Literal
 
 from gates.harness.seeded import number, pick, several, words
 from gates.quality import gsm8k
-from gates.quality.mini.item import Item, judged
+from gates.quality.mini.item import Item
 
 Sign = Literal["+", "-", "*", "/"]
 
@@ -30,7 +29,7 @@ THINGS: Final = words(
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A template, and the signs of its steps: the first joins a and b, the second its result and c."""
+    """A template, and the signs of its steps: the first joins a and b, each further one its result and c."""
 
     text: str
     signs: tuple[Sign, ...]
@@ -57,7 +56,7 @@ TWO_STEPS: Final = (
     Story("{name} buys {a} bags of {b} {things} and loses {c}. How many are left?", ("*", "-")),
     Story("{name} puts {a} {things} into {b} equal bags and adds {c} to one. How many has it?", ("/", "+")),
 )
-_APPLY: Final[dict[Sign, Callable[[int, int], int]]] = {
+APPLY: Final[dict[Sign, Callable[[int, int], int]]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -65,23 +64,23 @@ _APPLY: Final[dict[Sign, Callable[[int, int], int]]] = {
 }
 
 
-def items(seed: str, count: int, *, steps: int = 1) -> list[Item]:
-    """So many different items of one or two steps for judging."""
-    return judged(seed, count, partial(draw_item, steps=steps))
-
-
 def draw_item(draw: random.Random, *, steps: int) -> Item:
     """Any item of so many steps."""
     story = pick(draw, ONE_STEP if steps == 1 else TWO_STEPS)
-    numbers, lines, result = _numbers(draw, story.signs)
+    return told(draw, "one_step" if steps == 1 else "two_steps", story, numbers(draw, story.signs))
+
+
+def told(draw: random.Random, kind: str, story: Story, drawn: Sequence[int]) -> Item:
+    """The item of a story with these numbers, one more than it has signs."""
+    lines, result = _solved(story.signs, drawn)
     name, other = several(draw, NAMES, 2)
     question = story.text.format(
-        name=name, other=other, things=pick(draw, THINGS), **dict(zip("abc", numbers, strict=False))
+        name=name, other=other, things=pick(draw, THINGS), **dict(zip("abcd", drawn, strict=False))
     )
     chain, end = "\n".join(lines), f"#### {result}"
     problem = gsm8k.Problem("", question, Decimal(result))
     return Item(
-        kind="one_step" if steps == 1 else "two_steps",
+        kind=kind,
         prompt=gsm8k.question(problem).prompt,
         row={"question": question, "answer": f"{chain}\n{end}"},
         reply=f"{chain}\n{end}",
@@ -93,22 +92,29 @@ def draw_item(draw: random.Random, *, steps: int) -> Item:
 def equation(draw: random.Random) -> str:
     """One step alone, drawn as in the problems: `23 + 45 = 68`."""
     signs: tuple[Sign, ...] = ("+", "-", "*", "/")
-    return _numbers(draw, (pick(draw, signs),))[1][0]
+    chosen = (pick(draw, signs),)
+    return _solved(chosen, numbers(draw, chosen))[0][0]
 
 
-def _numbers(draw: random.Random, signs: tuple[Sign, ...]) -> tuple[list[int], list[str], int]:
-    """The numbers of a story, its lines, and its result; no step goes below 1 or above 999."""
-    a, b = _first(draw, signs[0])
-    result = _APPLY[signs[0]](a, b)
-    numbers, lines = [a, b], [f"{a} {signs[0]} {b} = {result}"]
+def numbers(draw: random.Random, signs: Sequence[Sign]) -> list[int]:
+    """The numbers of a story with these signs; no step goes below 1 or above 999."""
+    found = list(_first(draw, signs[0]))
+    result = APPLY[signs[0]](*found)
     for sign in signs[1:]:
         if sign == "-" and result < 2:
-            return _numbers(draw, signs)
-        c = number(draw, 1, min(result - 1, 40)) if sign == "-" else number(draw, 2, 40)
-        lines.append(f"{result} {sign} {c} = {_APPLY[sign](result, c)}")
-        numbers.append(c)
-        result = _APPLY[sign](result, c)
-    return numbers, lines, result
+            return numbers(draw, signs)
+        found.append(number(draw, 1, min(result - 1, 40)) if sign == "-" else number(draw, 2, 40))
+        result = APPLY[sign](result, found[-1])
+    return found
+
+
+def _solved(signs: Sequence[Sign], given: Sequence[int]) -> tuple[list[str], int]:
+    """Each step as a line, and the result."""
+    lines, result = [], given[0]
+    for sign, following in zip(signs, given[1:], strict=True):
+        before, result = result, APPLY[sign](result, following)
+        lines.append(f"{before} {sign} {following} = {result}")
+    return lines, result
 
 
 def _first(draw: random.Random, sign: Sign) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Final
 from gates.harness.seeded import pick, several, words
 from gates.quality import mmlu
 from gates.quality.mini.arithmetic import NAMES
-from gates.quality.mini.item import Item, judged
+from gates.quality.mini.item import Item
 
 LETTERS: Final = mmlu.LETTERS
 
@@ -65,11 +65,6 @@ TOPICS: Final = (
 )
 
 
-def items(seed: str, count: int) -> list[Item]:
-    """So many different items for judging."""
-    return judged(seed, count, draw_item)
-
-
 def walk(choices: Sequence[str]) -> str:
     """Thoughts that go through the choices and name the letter of each."""
     lines = zip(LETTERS, choices, strict=True)
@@ -81,18 +76,22 @@ def draw_item(draw: random.Random) -> Item:
     topic = pick(draw, TOPICS)
     names = several(draw, NAMES, 4)
     values = several(draw, topic.values, 4)
-    facts = " ".join(topic.fact.format(name=n, value=v) for n, v in zip(names, values, strict=True))
     asked = int(draw.random() * 4)
     choices = several(draw, values, 4)
-    letter = LETTERS[choices.index(values[asked])]
-    question = f"{facts} {pick(draw, topic.questions).format(name=names[asked])}"
-    problem = mmlu.Problem("", topic.name, 0, question, tuple(choices), letter)
-    fact = topic.fact.format(name=names[asked], value=values[asked])
-    return Item(
-        kind=topic.name,
-        prompt=mmlu.question(problem).prompt,
-        row={"subject": topic.name, "index": 0, "question": question, "choices": choices, "answer": letter},
-        reply=letter,
-        thought=f"{walk(choices)} {fact} That is {letter}.",
-        thoughtful=letter,
-    )
+    stated = facts(topic, names, values)
+    question = f"{' '.join(stated)} {pick(draw, topic.questions).format(name=names[asked])}"
+    return told(topic.name, question, choices, stated[asked], values[asked])
+
+
+def facts(topic: Topic, names: Sequence[str], values: Sequence[str]) -> list[str]:
+    """What holds of each of these people, a sentence each."""
+    return [topic.fact.format(name=n, value=v) for n, v in zip(names, values, strict=True)]
+
+
+def told(kind: str, question: str, choices: Sequence[str], fact: str, answer: str) -> Item:
+    """The item of a question with its four choices, of which the fact shows the right one."""
+    letter = LETTERS[choices.index(answer)]
+    problem = mmlu.Problem("", kind, 0, question, tuple(choices), letter)
+    row = {"subject": kind, "index": 0, "question": question, "choices": choices, "answer": letter}
+    thought = f"{walk(choices)} {fact} That is {letter}."
+    return Item(kind, mmlu.question(problem).prompt, row, letter, thought, letter)

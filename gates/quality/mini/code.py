@@ -6,14 +6,13 @@ Each function is a family with a constant: the name, the description and the exp
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Literal
 
 from gates.harness.seeded import number, pick, several, words
 from gates.quality import humaneval, mbpp
-from gates.quality.mini.item import Item, judged
+from gates.quality.mini.item import Item
 
 Form = Literal["docstring", "asserts"]
 Kind = Literal["number", "word", "list"]
@@ -74,16 +73,17 @@ ARGUMENTS: Final[dict[Kind, tuple[str, ...]]] = {
 WORDS: Final = words("apple garden window river morning letter summer bridge carpet dinner forest")
 
 
-def items(seed: str, count: int, *, form: Form) -> list[Item]:
-    """So many different items of one form for judging."""
-    return judged(seed, count, partial(draw_item, form=form))
-
-
 def draw_item(draw: random.Random, *, form: Form) -> Item:
     """Any item of a form."""
     family = pick(draw, FAMILIES)
     constant = number(draw, 2, 6 if family.kind == "word" or family.name == "take_{n}" else 60)
-    arguments = ARGUMENTS[family.kind]
+    return told(draw, form, form, family, constant, ARGUMENTS[family.kind])
+
+
+def told(
+    draw: random.Random, kind: str, form: Form, family: Family, constant: int, arguments: Sequence[str]
+) -> Item:
+    """The item of a family and its constant; its argument is one of these, in asserts the first."""
     argument = pick(draw, arguments) if form == "docstring" else arguments[0]  # asserts do not tell it
     name, does = family.name.format(n=constant), family.does.format(n=constant)
     head = f"def {name}({argument}):"
@@ -92,7 +92,7 @@ def draw_item(draw: random.Random, *, form: Form) -> Item:
     asserts = tuple(f"assert {name}({given!r}) == {family.meaning(given, constant)!r}" for given in inputs)
     prompt, row = _asked(form, name, does, head, source, asserts)
     fenced = f"```python\n{source}\n```"
-    return Item(form, prompt, row, fenced, f"The function {does}.", fenced)
+    return Item(kind, prompt, row, fenced, f"The function {does}.", fenced)
 
 
 def _asked(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.harness.seeded import number, pick, several, words
-from gates.quality.mini.item import Item, judged
+from gates.quality.mini.item import Item
 from gates.quality.mini.topics import TOPICS, Topic
 
 ENDINGS: Final = (
@@ -41,19 +41,22 @@ class Asked:
 Kind = Callable[[random.Random, Topic], Asked]
 
 
-def items(seed: str, count: int) -> list[Item]:
-    """So many different items for judging."""
-    return judged(seed, count, draw_item)
-
-
 def draw_item(draw: random.Random) -> Item:
     """Any item of any kind."""
     kind = pick(draw, tuple(KINDS))
     topic = pick(draw, TOPICS)
     asked = KINDS[kind](draw, topic)
+    return told(draw, kind, topic, {kind: asked.arguments}, asked)
+
+
+def told(
+    draw: random.Random, kind: str, topic: Topic, instructions: Mapping[str, Mapping[str, Any]], asked: Asked
+) -> Item:
+    """The item about a topic that `asked` describes; the arguments of its checkers stand by instruction."""
     opening = pick(draw, ("Write about", "Tell me about", "Describe", "Say something about"))
     prompt = f"{opening} the {topic.noun}. {asked.words}"
-    row = {"key": 0, "prompt": prompt, "instruction_id_list": [kind], "kwargs": [dict(asked.arguments)]}
+    arguments = [dict(found) for found in instructions.values()]
+    row = {"key": 0, "prompt": prompt, "instruction_id_list": list(instructions), "kwargs": arguments}
     return Item(kind, prompt, row, asked.reply, asked.thought, asked.reply)
 
 

@@ -6,13 +6,15 @@ A question is kept for judging or may be trained on, by the hash of its words (`
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gates.harness.seeded import held_out, random_for
 
 Draw = Callable[[random.Random], "Item"]
+
+HARDER_EVERY: Final = 3  # one item in so many is drawn from the harder range, in every set and profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,18 @@ def drawn(draw: random.Random, make: Draw, *, judging: bool) -> Item:
             return item
 
 
-def judged(seed: str, count: int, make: Draw) -> list[Item]:
-    """So many different items for judging; ValueError when the set has too few."""
+def judged(seed: str, count: int, *, ordinary: Draw, harder: Sequence[Draw]) -> list[Item]:
+    """So many different items for judging, every third a harder one, of each kind of these in turn.
+
+    ValueError when the set has too few.
+    """
     draw = random_for(seed)
     found: dict[str, Item] = {}
     for _ in range(100 * count + 1000):
         if len(found) == count:
             break
-        item = drawn(draw, make, judging=True)
+        turn, rest = divmod(len(found) + 1, HARDER_EVERY)
+        item = drawn(draw, ordinary if rest else harder[turn % len(harder)], judging=True)
         found.setdefault(item.prompt, item)
     if len(found) < count:
         raise ValueError(f"{count} different items are asked for, the set gives {len(found)}")

@@ -14,7 +14,11 @@ from gates.quality import gsm8k, humaneval, ifeval, mbpp, mmlu
 from gates.quality.asking import Question
 from gates.quality.mini import arithmetic, choice, code
 from gates.quality.mini import format as formats
-from gates.quality.mini.item import Item
+from gates.quality.mini.harder import arithmetic as harder_sums
+from gates.quality.mini.harder import choice as harder_choice
+from gates.quality.mini.harder import code as harder_code
+from gates.quality.mini.harder import format as harder_formats
+from gates.quality.mini.item import Item, judged
 from gates.quality.sets import Grader
 from gates.quality.sets import Item as Asked
 
@@ -28,13 +32,30 @@ GRADERS: Final[Mapping[str, str]] = {
     "mini_asserts": mbpp.GRADER_VERSION,
     "mini_format": ifeval.grader_version(),
 }
+ITEMS_VERSION: Final = "2"  # counted up where a seed gives other items
 DRAWN: Final[Mapping[str, Callable[[str, int], list[Item]]]] = {
-    "mini_arithmetic": partial(arithmetic.items, steps=1),
-    "mini_two_steps": partial(arithmetic.items, steps=2),
-    "mini_choice": choice.items,
-    "mini_docstring": partial(code.items, form="docstring"),
-    "mini_asserts": partial(code.items, form="asserts"),
-    "mini_format": formats.items,
+    "mini_arithmetic": partial(
+        judged,
+        ordinary=partial(arithmetic.draw_item, steps=1),
+        harder=harder_sums.kinds(steps=1),
+    ),
+    "mini_two_steps": partial(
+        judged,
+        ordinary=partial(arithmetic.draw_item, steps=2),
+        harder=harder_sums.kinds(steps=2),
+    ),
+    "mini_choice": partial(judged, ordinary=choice.draw_item, harder=harder_choice.kinds()),
+    "mini_docstring": partial(
+        judged,
+        ordinary=partial(code.draw_item, form="docstring"),
+        harder=harder_code.kinds(form="docstring"),
+    ),
+    "mini_asserts": partial(
+        judged,
+        ordinary=partial(code.draw_item, form="asserts"),
+        harder=harder_code.kinds(form="asserts"),
+    ),
+    "mini_format": partial(judged, ordinary=formats.draw_item, harder=harder_formats.kinds()),
 }
 
 
