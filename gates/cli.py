@@ -51,6 +51,7 @@ ControlUrl = Annotated[str | None, Parameter(help="A running server that is aske
 ControlModel = Annotated[
     Path | None, Parameter(help="A model that is served beside and asked the same, to compare.")
 ]
+Only = Annotated[tuple[str, ...] | None, Parameter(help="Take only these gates.", consume_multiple=True)]
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
 
 
@@ -100,7 +101,7 @@ def run(
     server: ServerCommand = None,
     control_url: ControlUrl = None,
     control_model: ControlModel = None,
-    only: Annotated[tuple[str, ...], Parameter(help="Take only these gates.", consume_multiple=True)] = (),
+    only: Only = None,
     seed: Annotated[int | None, Parameter(help="Ask with another seed than the profile's.")] = None,
     part: Annotated[
         str, Parameter(help="Ask a part of the items, such as 2/3; `judge` joins the runs of all parts.")
@@ -114,7 +115,7 @@ def run(
     request = runner.Request(
         profile=_profile(profile),
         target=_target(model, server, base_url, control_url, control_model),
-        only=only,
+        only=_only(only),
         seed=seed,
         part=_part(part),
         runs=runs or runner.RUNS,
@@ -123,7 +124,7 @@ def run(
     )
     runner.checked(request)  # what cannot begin is said before the plan, and alone
     whole = not request.profile.table("run").switch("selection")  # a release prints every claim first
-    _print_plan(request.profile, only, claims=whole, launched=request.target.launched)
+    _print_plan(request.profile, request.only, claims=whole, launched=request.target.launched)
     return runner.run(request, _Screen())
 
 
@@ -147,9 +148,9 @@ def resume(
 
 
 @app.command
-def plan(*, profile: Profile = "ci", only: tuple[str, ...] = (), json: Json = False) -> None:
+def plan(*, profile: Profile = "ci", only: Only = None, json: Json = False) -> None:
     """Say what a run would do: gates, claims with their limits, minutes. Starts nothing."""
-    _print_plan(_profile(profile), only, as_json=json)
+    _print_plan(_profile(profile), _only(only), as_json=json)
 
 
 @app.command
@@ -245,6 +246,13 @@ def _say_error(error: GateError, console: Console) -> None:
     )
 
 
+def _only(named: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The gates that were named; UsageError for `--only` with nothing behind it, which is not all of them."""
+    if named == ():
+        raise UsageError("--only names no gate: write which, such as --only needle, or leave it out")
+    return named or ()
+
+
 def _part(text: str) -> tuple[int, int]:
     """Which part, and of how many; UsageError for a text that says neither."""
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
@@ -266,7 +274,7 @@ def _target(
 
     return Target(
         model=model,
-        server=Command.parse(server) if server else None,
+        server=None if server is None else Command.parse(server),
         base_urls=base_urls,
         control_url=control_url,
         control_model=control_model,

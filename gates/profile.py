@@ -128,9 +128,12 @@ def load(name: str, *, folder: Path = FOLDER) -> Profile:
         if name in names(folder) and path.resolve() != (folder / path.name).resolve():
             raise UsageError(f"{path} has the name of a profile that ships with the gates: call it otherwise")
     if not path.is_file():
+        if path.parent != folder:
+            raise UsageError(f"there is no profile file {path}")
         known = names(folder)
         raise UsageError(
-            f"there is no profile '{name}'{nearest(name, known)}; profiles are {', '.join(known)}"
+            f"there is no profile '{name}'{nearest(name, known)}; profiles are {', '.join(known)},"
+            " or a file that ends in .toml"
         )
     raw = path.read_bytes()
     try:

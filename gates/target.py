@@ -101,7 +101,7 @@ class Target:
     @property
     def control_urls(self) -> tuple[str, ...]:
         """The address of the control, if it is one."""
-        return (self.control_url,) if self.control_url else ()
+        return () if self.control_url is None else (self.control_url,)
 
 
 EMBEDDED_ENGINE = Target()

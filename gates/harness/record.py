@@ -260,7 +260,7 @@ def _no_place(root: Path, error: OSError) -> InfrastructureError:
 
 def find(root: Path, name: str) -> RunFolder:
     """The run of this name or path; `latest` is the newest. UsageError when there is none."""
-    for path in (Path(name), root / name):
+    for path in (root / name, Path(name)):
         if (path / "run.json").is_file():
             return RunFolder(path.resolve())
     known = [path.name for path in runs(root)][-5:]

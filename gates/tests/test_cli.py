@@ -55,6 +55,12 @@ def test_what_a_terminal_cannot_show_is_written_in_another_way(
     [
         pytest.param(["run", "--profile", "relese"], "did you mean 'release'?", id="profile"),
         pytest.param(["run", "--only", "neddle"], "did you mean 'needle'?", id="gate"),
+        pytest.param(["run", "--only"], "--only names no gate", id="no_gate"),
+        pytest.param(["plan", "--only"], "--only names no gate", id="no_gate_to_plan"),
+        pytest.param(["plan", "--only", "needle", "neddle"], "did you mean 'needle'?", id="second_gate"),
+        pytest.param(["plan", "--profile", "none.toml"], "there is no profile file none.toml", id="file"),
+        pytest.param(["run", "--server", ""], "has no {port}", id="empty_server"),
+        pytest.param(["run", "--control-url", ""], "--control-url is ''", id="empty_control"),
         pytest.param(["run", "--model", "nowhere.gguf"], "no model file at nowhere.gguf", id="model"),
         pytest.param(
             ["run", "--profile", "release", "--only", "needle"], "leaves nothing out", id="selection"

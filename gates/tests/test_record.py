@@ -52,6 +52,16 @@ def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
     )
 
 
+def test_a_run_of_the_named_place_goes_before_one_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = make(tmp_path / "here"), make(tmp_path / "there")
+    monkeypatch.chdir(here.path.parent)
+
+    assert there.path == record.find(there.path.parent, "latest").path
+    assert here.path == record.find(tmp_path / "none", "latest").path
+
+
 def test_an_unknown_run_is_answered_with_the_newest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the newest runs are: none yet"):
         record.find(tmp_path, "latest")
