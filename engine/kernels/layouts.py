@@ -42,9 +42,11 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class IQ2:
-    """IQ2_XXS: lane t's words are codebook bytes of groups 0-3 and 4-7, then 7-bit signs of the same groups.
+    """IQ2_XXS: lane t's words are codebook bytes of groups 0-3 and 4-7, then sign bytes of the same groups.
 
-    The top four bits of the last two words hold the scales of groups 2 t and 2 t + 1.
+    A sign byte's low seven bits are signs.  The top bits of lane t's bytes in rows g and g + 8 hold the
+    scales of four groups 4 (t mod 2) + b of row g + 8 (t / 2): bit 3 stands in byte b of row g, bit 2 in
+    byte 4 + b, bits 1 and 0 likewise in row g + 8.
     """
 
     words: Tensor  # int32 [..., N / 16, K / 256, 16, 4, 4]: row of the tile, lane, word
@@ -95,27 +97,20 @@ def split_iq2(raw: Tensor) -> IQ2:
     """Planes of IQ2_XXS bytes [..., N, K / 256 * 66]."""
     blocks = raw.unflatten(-1, (-1, 66))
     groups = blocks[..., 2:].unflatten(-1, (8, 8))  # [..., q, 8]
-    books = groups[..., :4].transpose(-1, -2).contiguous()  # [..., t, q]
+    books = _tiled(groups[..., :4].transpose(-1, -2), -4)  # [..., t, q]
     packed = _unsigned(groups[..., 4:].contiguous().view(torch.int32).squeeze(-1))  # [..., q]
-    lanes = torch.arange(4, device=raw.device) * 7
-    signs = (packed.unsqueeze(-2) >> lanes.unsqueeze(-1)) & 127  # [..., t, q]
-    halves = (signs.unflatten(-1, (2, 4)) << lanes).sum(-1)  # [..., t, half]
-    minor = (packed >> 28).unflatten(-1, (4, 2))  # [..., t, 2]: groups 2 t, 2 t + 1
-    words = torch.cat((books.view(torch.int32), _signed(halves | minor << 28)), -1)
-    scales = _half(blocks[..., :2]).squeeze(-1)
-    return IQ2(_tiled(words, -4).contiguous(), _tiled(scales, -2).contiguous())
+    signs = (packed.unsqueeze(-2) >> _lanes(raw) & 127).to(torch.uint8)  # [..., t, q]
+    minor = _tiled((packed >> 28).to(torch.uint8), -3)
+    bytes_ = torch.cat((books, _tiled(signs, -4) | _spread(minor) << 7), -1).contiguous()
+    return IQ2(bytes_.view(torch.int32), _tiled(_half(blocks[..., :2]).squeeze(-1), -2).contiguous())
 
 
 def join_iq2(planes: IQ2) -> Tensor:
     """The bytes again."""
-    words = _rows(planes.words, -2)
-    books = words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2)  # [..., q, t]
-    halves = _unsigned(words[..., 2:])  # [..., t, half]
-    shifts = torch.arange(4, device=halves.device) * 7
-    signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)  # [..., q, t]
-    packed = (signs << shifts).sum(-1) | (halves >> 28).flatten(-2) << 28
+    books, signs, minor = _iq2_parts(planes)
+    packed = (signs.long() << _lanes(signs)).sum(-2) | minor.long() << 28
     tail = _bytes(_signed(packed).unsqueeze(-1))
-    groups = torch.cat((books, tail), -1).flatten(-2)
+    groups = torch.cat((books.transpose(-1, -2), tail), -1).flatten(-2)
     return torch.cat((_bytes(_rows(planes.scales).unsqueeze(-1)), groups), -1).flatten(-2)
 
 
@@ -150,15 +145,11 @@ def decode_q8(planes: Q8) -> Tensor:
 
 def decode_iq2(planes: IQ2) -> Tensor:
     """Values, float32 [..., N, K]."""
-    words = _rows(planes.words, -2)
-    books = words[..., :2].contiguous().view(torch.uint8).transpose(-1, -2).long()  # [..., q, t]
-    halves = _unsigned(words[..., 2:])
-    shifts = torch.arange(4, device=words.device) * 7
-    signs = ((halves.unsqueeze(-1) >> shifts) & 127).flatten(-2).transpose(-1, -2)
-    minor = (halves >> 28).flatten(-2).float()  # [..., q]
-    scale = _rows(planes.scales).float().unsqueeze(-1) * (0.5 + minor) * 0.25
-    magnitudes = torch.from_numpy(quants.iq2_codewords().copy()).to(words.device)[books]
-    plus = torch.from_numpy(quants.iq2_signs().copy()).to(words.device)[signs]
+    books, signs, minor = _iq2_parts(planes)
+    scale = _rows(planes.scales).float().unsqueeze(-1) * (0.5 + minor.float()) * 0.25
+    codewords = torch.from_numpy(quants.iq2_codewords().copy()).to(books.device)
+    both = torch.from_numpy(quants.iq2_signs().copy()).to(books.device)
+    magnitudes, plus = codewords[books.transpose(-1, -2).long()], both[signs.transpose(-1, -2).long()]
     values: Tensor = (scale[..., None, None] * magnitudes * plus).flatten(-4)
     return values
 
@@ -223,6 +214,37 @@ def _sub_blocks(planes: Q2) -> Tensor:
 
 def _half(raw: Tensor) -> Tensor:
     return raw.contiguous().view(torch.float16)
+
+
+def _lanes(like: Tensor) -> Tensor:
+    """Where the signs of lane t begin, [4, 1]."""
+    return torch.arange(0, 28, 7, device=like.device).unsqueeze(-1)
+
+
+def _iq2_parts(planes: IQ2) -> tuple[Tensor, Tensor, Tensor]:
+    """Codebook and sign bytes uint8 [..., N, B, t, q] and scales [..., N, B, q]."""
+    parts = planes.words.view(torch.uint8)
+    signs = parts[..., 8:]
+    return _rows(parts[..., :8], -2), _rows(signs & 127, -2), _rows(_gathered(signs >> 7), -1)
+
+
+def _places(like: Tensor) -> Tensor:
+    """Which bit of a scale a row r and a half h of the bytes hold, [r, 1, 1, h, 1]."""
+    return torch.tensor([[3, 2], [1, 0]], dtype=torch.uint8, device=like.device)[:, None, None, :, None]
+
+
+def _spread(minor: Tensor) -> Tensor:
+    """Scales [..., 16, q] as one bit in every sign byte [..., 16, t, q]."""
+    four = minor.unflatten(-2, (2, 8)).unflatten(-1, (2, 4)).transpose(-4, -3)  # [..., g, r, h, b]
+    bits = four.flatten(-3, -2)[..., None, :, :, None, :] >> _places(minor) & 1  # [..., r, g, t, h, b]
+    return bits.flatten(-2).flatten(-4, -3)
+
+
+def _gathered(bits: Tensor) -> Tensor:
+    """The scales again."""
+    parts = bits.unflatten(-1, (2, 4)).unflatten(-4, (2, 8)) << _places(bits)  # [..., r, g, t, h, b]
+    four = parts.sum((-5, -2), dtype=torch.uint8).unflatten(-2, (2, 2))  # [..., g, r, h, b]
+    return four.transpose(-4, -3).flatten(-2).flatten(-3, -2)
 
 
 def _bytes(values: Tensor) -> Tensor:

@@ -38,27 +38,39 @@ class Module:
         self._follows.value.programmaticStreamSerializationAllowed = 1
 
     def launch(
-        self, name: str, grid: tuple[int, int], threads: int, *arguments: object, chained: bool = False
+        self,
+        name: str,
+        grid: tuple[int, int],
+        threads: int,
+        *arguments: object,
+        chained: bool = False,
+        shared: int = 0,
     ) -> None:
         """Start kernel `name`; tensors pass their address, None a null pointer, int 32 bit, float 32 bit.
 
         `grid` is blocks, `threads` those of a block.  A `chained` kernel may start before the one launched
-        before it ends, and waits for that end itself.  EngineError where the driver refuses.
+        before it ends, and waits for that end itself.  `shared` is bytes of dynamic shared memory, the same
+        at every launch.  EngineError where the driver refuses.
         """
-        kernel = self._kernels.get(name)
-        if kernel is None:
-            kernel = self._kernels[name] = _checked(
-                self._driver.cuModuleGetFunction(self._module, name.encode())
-            )
+        kernel = self._kernels.get(name) or self._found(name, shared)
         values, kinds = zip(*(_argument(value) for value in arguments), strict=True)
         stream = torch.cuda.current_stream().cuda_stream
         config = self._driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared
         config.hStream = stream
         config.attrs = [self._follows] if chained else []
         config.numAttrs = len(config.attrs)
         _checked(self._driver.cuLaunchKernelEx(config, kernel, (values, kinds), 0))
+
+    def _found(self, name: str, shared: int) -> Any:
+        """The kernel, allowed so much dynamic shared memory."""
+        kernel = _checked(self._driver.cuModuleGetFunction(self._module, name.encode()))
+        limit = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(self._driver.cuFuncSetAttribute(kernel, limit, shared))
+        self._kernels[name] = kernel
+        return kernel
 
 
 @cache

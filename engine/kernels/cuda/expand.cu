@@ -31,6 +31,12 @@ __device__ __forceinline__ u32 pair_of(u32 four, u32 pick, u32 scale, u32 signs)
     return value ^ (signs << 13 & 0x8000u) ^ (signs << 25 & 0x80000000u);
 }
 
+// The top bits of the sign bytes of rows g and g + 8: byte b of lane t is the scale of group 4 (t % 2) + b of row
+// g + 8 (t / 2).
+__device__ __forceinline__ u32 scales_of(const uint4 &w0, const uint4 &w1) {
+    return (w0.z >> 4 & 0x08080808u) | (w0.w >> 5 & 0x04040404u) | (w1.z >> 6 & 0x02020202u) | (w1.w >> 7 & 0x01010101u);
+}
+
 // words [tiles, blocks, 64], d [tiles, blocks, 16] to out F16 [tiles * 16, blocks * 256]; a warp a block of a tile.
 extern "C" __global__ void __launch_bounds__(WARPS * 32) expand_iq2(const uint4 *words, const u16 *d, uint4 *out, int blocks,
                                                                     long long items, const u32 *book, const u32 *sign) {
@@ -42,19 +48,21 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) expand_iq2(const uint4 
     long long stride = (long long)gridDim.x * WARPS;
     for (long long item = (long long)blockIdx.x * WARPS + threadIdx.x / 32; item < items; item += stride) {
         long long tile = item / blocks, block = item % blocks;
+        uint4 both[2] = {words[item * 64 + lane], words[item * 64 + 32 + lane]};
+        u32 minors = scales_of(both[0], both[1]);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            uint4 w = words[item * 64 + r * 32 + lane];
+            uint4 w = both[r];
             float unit = half_value(d[item * 16 + r * 8 + g]) * 8.f;
-            u32 minor = (w.z >> 28 | (w.w >> 28) << 4) << (8 * t);
-            minor |= __shfl_xor_sync(~0u, minor, 1);
-            minor |= __shfl_xor_sync(~0u, minor, 2);
+            u32 minor[2];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) minor[h] = __shfl_sync(~0u, minors, lane - t + 2 * r + h);
             uint4 *to = out + ((tile * 16 + r * 8 + g) * blocks + block) * 32 + t;
 #pragma unroll
             for (int q = 0; q < 8; ++q) {
-                u32 index = (q < 4 ? w.x : w.y) >> (8 * (q % 4)) & 255, seven = (q < 4 ? w.z : w.w) >> (7 * (q % 4)) & 127;
+                u32 index = (q < 4 ? w.x : w.y) >> (8 * (q % 4)) & 255, seven = (q < 4 ? w.z : w.w) >> (8 * (q % 4)) & 127;
                 u32 select = books[index * COPIES + copy], minus = signs[seven * COPIES + copy];
-                u32 scale = twice(rounded(unit * (float)(2 * (minor >> (4 * q) & 15) + 1)));
+                u32 scale = twice(rounded(unit * (float)(2 * (minor[q / 4] >> (8 * (q % 4)) & 15) + 1)));
                 u32 low = __byte_perm(0x002b1908u, 0, select), high = __byte_perm(0x002b1908u, 0, select >> 16);
                 to[4 * q] = make_uint4(pair_of(low, 0x4140, scale, minus), pair_of(low, 0x4342, scale, minus >> 8),
                                        pair_of(high, 0x4140, scale, minus >> 16), pair_of(high, 0x4342, scale, minus >> 24));

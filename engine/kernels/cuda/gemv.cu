@@ -18,7 +18,9 @@ typedef unsigned char u8;
 #define COLS 8    // columns of one matrix instruction: activation rows of a dense product
 #define PAIRS 4   // routed activation rows: four high halves and their four low halves make eight columns
 #define AHEAD 4   // blocks of a slice that are fetched before their inputs are there
-#define COPIES 16 // copies of the lookup tables, so that lanes seldom meet in one bank
+#define TEAM 4    // warps that share a routed tile: each has its part of the inner width
+#define GROUPS 256 // of a step, at most
+#define COLUMN 20 // floats from a pair's partial sums to the next's: four lanes of a quad meet in no bank
 
 __device__ __forceinline__ float half_value(u16 bits) {
     float value;
@@ -83,19 +85,6 @@ __device__ __forceinline__ uint2 stream8(const void *at) {
     uint2 v;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
     return v;
-}
-
-// Four bytes of a and b by the selector's nibbles, and (a & b) | c: each one instruction, which the compiler misses.
-__device__ __forceinline__ u32 permuted(u32 a, u32 b, u32 selector) {
-    u32 d;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
-    return d;
-}
-
-__device__ __forceinline__ u32 masked_or(u32 a, u32 b, u32 c) {
-    u32 d;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
 }
 
 __device__ __forceinline__ float part_of(const u32 (&pairs)[4], int step) {
@@ -305,225 +294,97 @@ struct Routed {
     int used;  // experts of a row
 };
 
-// Where lane 4 g + t finds its half of column g in the integers of a row: every second 8 bytes.
-__device__ __forceinline__ const uint2 *column_of(const uint4 *ints, int row, int width, int block, int lane) {
-    return (const uint2 *)(ints + (size_t)row * (width / 8) + block * 32 + lane % 4) + lane / 16;
-}
+// Groups of a step as every warp of a block needs them; a column without a pair repeats the first one.
+struct Plan {
+    int active[GROUPS], live[GROUPS], pair[GROUPS][PAIRS];
 
-// Sums 256 high + low of the two columns of lanes t = 0, 1; the low ones come from lanes t = 2, 3.
-__device__ __forceinline__ void whole_of(float (&whole)[4], const int (&half)[4]) {
+    __device__ __forceinline__ void fill(const Routed &r, int room) {
+        for (int i = threadIdx.x; i < room; i += blockDim.x) {
+            active[i] = r.active[i], live[i] = r.counts[i];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        int low = __shfl_xor_sync(~0u, half[i], 2);
-        whole[i] = (float)half[i] * 256.f + (float)low;
-    }
-}
-
-struct Tables {
-    u32 book[256 * COPIES], sign[128 * COPIES];
-};
-
-__device__ __forceinline__ void fill(Tables &tables, const u32 *book, const u32 *sign) {
-    for (int i = threadIdx.x; i < 256 * COPIES; i += blockDim.x) tables.book[i] = book[i / COPIES];
-    for (int i = threadIdx.x; i < 128 * COPIES; i += blockDim.x) tables.sign[i] = sign[i / COPIES];
-    __syncthreads();
-}
-
-// The scales of a row's eight groups, a nibble each, put together from the quad's four lanes.
-__device__ __forceinline__ u32 minor_scales(uint4 w, int t) {
-    u32 mine = (w.z >> 28 | (w.w >> 28) << 4) << (8 * t);
-    mine |= __shfl_xor_sync(~0u, mine, 1);
-    return mine | __shfl_xor_sync(~0u, mine, 2);
-}
-
-// A lane reads its own copy of a table: entry i lies at byte 4 COPIES i + `copy`.  `field` is the entry's number,
-// already shifted to that place, among other bits.
-__device__ __forceinline__ u32 entry(const u32 *table, u32 field, u32 mask, u32 copy) {
-    return *(const u32 *)((const char *)table + masked_or(field, mask * 4 * COPIES, copy));
-}
-
-__device__ __forceinline__ u32 shifted(u32 word, int right) { return right >= 0 ? word >> right : word << -right; }
-
-// Byte selectors of codeword `step` of a row: magnitudes by the codebook, bit 2 by the signs.
-__device__ __forceinline__ u32 selector(const Tables &tables, const uint4 &w, int step, u32 copy) {
-    const int unit = 6;  // log2 of 4 COPIES
-    u32 index = shifted(step < 4 ? w.x : w.y, 8 * (step % 4) - unit), sign = shifted(step < 4 ? w.z : w.w, 7 * (step % 4) - unit);
-    return entry(tables.book, index, 255, copy) ^ entry(tables.sign, sign, 127, copy);
-}
-
-// Exact sums of a tile's row pair: high or low halves of x times magnitude, sign and 2 s + 1.
-struct Sums {
-    int half[4];
-
-    __device__ __forceinline__ void add(const Tables &tables, const uint4 &w0, const uint4 &w1, u32 m0, u32 m1, int step,
-                                        const uint2 &x, u32 copy) {
-        const u32 PLUS = 0x002b1908u, MINUS = 0x00d5e7f8u;  // bytes 8, 25, 43 and their negatives
-        u32 a = selector(tables, w0, step, copy), b = selector(tables, w1, step, copy);
-        u32 a0 = permuted(PLUS, MINUS, a), a2 = permuted(PLUS, MINUS, a >> 16);
-        u32 a1 = permuted(PLUS, MINUS, b), a3 = permuted(PLUS, MINUS, b >> 16);
-        int c[4];
-        mma_s8_first(c, a0, a1, a2, a3, x.x, x.y);
-        int k0 = masked_or(shifted(m0, 4 * step - 1), 30, 1), k1 = masked_or(shifted(m1, 4 * step - 1), 30, 1);
-        half[0] += k0 * c[0], half[1] += k0 * c[1], half[2] += k1 * c[2], half[3] += k1 * c[3];
-    }
-
-    __device__ __forceinline__ void scale(float (&acc)[4], float d0, float d1, float s0, float s1) const {
-        float whole[4];
-        whole_of(whole, half);
-        d0 *= 0.125f, d1 *= 0.125f;
-        acc[0] += d0 * s0 * whole[0];
-        acc[1] += d0 * s1 * whole[1];
-        acc[2] += d1 * s0 * whole[2];
-        acc[3] += d1 * s1 * whole[3];
-    }
-};
-
-__device__ __forceinline__ float glu(float gate, float up, float limit) {
-    gate = fminf(gate, limit);
-    up = fminf(fmaxf(up, -limit), limit);
-    return gate / (1.f + __expf(-gate)) * up;
-}
-
-// Leave a warp's partial tile [PAIRS, TILE] where all can read it: lanes t = 0, 1 hold it.
-__device__ __forceinline__ void leave(float *partial, const float (&acc)[4]) {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    if (t > 1) return;
-    partial[(2 * t) * TILE + g] = acc[0];
-    partial[(2 * t + 1) * TILE + g] = acc[1];
-    partial[(2 * t) * TILE + g + 8] = acc[2];
-    partial[(2 * t + 1) * TILE + g + 8] = acc[3];
-}
-
-__device__ __forceinline__ float sum_of(float (*partial)[PAIRS * TILE], int element) {
-    float sum = 0.f;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) sum += partial[w][element];
-    return sum;
-}
-
-// What one warp reads of one block of a gate tile and its up tile.
-struct BlockUp {
-    uint4 w[4];  // gate rows g and g + 8, up rows g and g + 8
-    u16 d[4];
-
-    __device__ __forceinline__ void load(const uint4 *words, const u16 *scales, size_t gate, size_t up) {
-        int lane = threadIdx.x % 32, g = lane / 4;
-        w[0] = stream16(words + gate * 64 + lane), w[1] = stream16(words + gate * 64 + 32 + lane);
-        w[2] = stream16(words + up * 64 + lane), w[3] = stream16(words + up * 64 + 32 + lane);
-        d[0] = scales[gate * 16 + g], d[1] = scales[gate * 16 + 8 + g];
-        d[2] = scales[up * 16 + g], d[3] = scales[up * 16 + 8 + g];
-    }
-};
-
-// Gated unit of every (row, slot) pair: words [E, 2 F / 16, K / 256, 64], gate rows first; out [pairs, F].
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) routed_up(
-    const uint4 *words, const u16 *d, float *out, int width, int inner, float limit, const uint4 *ints,
-    const float *scales, const float *weight, const u32 *book, const u32 *sign, const int *active, const int *counts,
-    const int *pairs, const int *total, int used) {
-    __shared__ Tables tables;
-    __shared__ float partial[2][2][WARPS][PAIRS * TILE];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    release();
-    fill(tables, book, sign);
-    follow();
-    int blocks = width / 256, tiles = inner / TILE, mine = (blocks + WARPS - 1) / WARPS, items = *total * tiles;
-    int begin = min(warp * mine, blocks), end = min(begin + mine, blocks);
-    size_t other = (size_t)tiles * blocks;
-    auto place = [&](int item) { return ((size_t)active[item / tiles] * 2 * tiles + item % tiles) * blocks; };
-    BlockUp now, next;
-    if ((int)blockIdx.x < items && begin < end) {
-        size_t at = place(blockIdx.x) + begin;
-        now.load(words, d, at, at + other);
-    }
-    int turn = 0;
-    for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {
-        int slot = item / tiles, tile = item % tiles, live = counts[slot];
-        const int *list = pairs + slot * PAIRS;
-        int mine_of = g % PAIRS, row = mine_of < live ? list[mine_of] / used : 0, even = 2 * (t % 2);
-        int c0 = even < live ? list[even] / used : 0, c1 = even + 1 < live ? list[even + 1] / used : 0;
-        float gate[4] = {0.f, 0.f, 0.f, 0.f}, up[4] = {0.f, 0.f, 0.f, 0.f};
-        for (int b = begin; b < end; ++b) {
-            bool last = b + 1 == end;
-            if (!last || item + (int)gridDim.x < items) {
-                size_t at = last ? place(item + gridDim.x) + begin : place(item) + b + 1;
-                next.load(words, d, at, at + other);
-            }
-            const uint2 *xs = column_of(ints, row, width, b, lane);
-            float s0 = scales[(size_t)c0 * blocks + b], s1 = scales[(size_t)c1 * blocks + b];
-            u32 m[4];
-#pragma unroll
-            for (int r = 0; r < 4; ++r) m[r] = minor_scales(now.w[r], t);
-            Sums both[2] = {};
-#pragma unroll
-            for (int s = 0; s < 8; ++s) {
-                uint2 x = xs[8 * s];
-                both[0].add(tables, now.w[0], now.w[1], m[0], m[1], s, x, lane % COPIES * 4);
-                both[1].add(tables, now.w[2], now.w[3], m[2], m[3], s, x, lane % COPIES * 4);
-            }
-            both[0].scale(gate, half_value(now.d[0]), half_value(now.d[1]), s0, s1);
-            both[1].scale(up, half_value(now.d[2]), half_value(now.d[3]), s0, s1);
-            now = next;
-        }
-        leave(partial[turn][0][warp], gate);
-        leave(partial[turn][1][warp], up);
-        __syncthreads();  // the other half of `partial` is free: everybody has read it before arriving here
-        int column = threadIdx.x / TILE;
-        if (column < live) {
-            float sum = glu(sum_of(partial[turn][0], threadIdx.x), sum_of(partial[turn][1], threadIdx.x), limit);
-            out[(size_t)list[column] * inner + tile * TILE + threadIdx.x % TILE] = weight[list[column]] * sum;
+            for (int c = 0; c < PAIRS; ++c) pair[i][c] = r.pairs[i * PAIRS + (c < r.counts[i] ? c : 0)];
         }
     }
+};
+
+__device__ __forceinline__ u32 permuted(u32 a, u32 b, u32 selector) {
+    u32 d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+    return d;
 }
 
-// One 256-value block of Q2_K rows g and g + 8: exact sums of scale * code * x, and of minimum * (sum of x).
-__device__ __forceinline__ void block_q2(float (&acc)[4], uint4 w0, uint4 w1, uint2 n0, uint2 n1, u32 l0, u32 l1, u32 e0,
-                                         u32 e1, const uint2 *xs, const uint2 *sums, float s0, float s1) {
-    const u32 words0[4] = {w0.x, w0.y, w0.z, w0.w}, words1[4] = {w1.x, w1.y, w1.z, w1.w};
-    int half[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int s = 0; s < 8; ++s) {
-        u32 k0 = (s < 4 ? n0.x : n0.y) >> (8 * (s % 4)) & 15, k1 = (s < 4 ? n1.x : n1.y) >> (8 * (s % 4)) & 15;
-        u32 v0 = words0[s / 2] >> (4 * (s % 2)), v1 = words1[s / 2] >> (4 * (s % 2));
-        u32 a0 = (v0 & 0x03030303u) * k0, a2 = (v0 >> 2 & 0x03030303u) * k0;
-        u32 a1 = (v1 & 0x03030303u) * k1, a3 = (v1 >> 2 & 0x03030303u) * k1;
-        uint2 x = xs[8 * s];
-        mma_s8(half, a0, a1, a2, a3, x.x, x.y);
-    }
-    // 0x6400 + n is the F16 number 1024 + n; the difference is exact.
-    u32 b0 = (l0 >> 4 & 0x000f) | (l0 << 4 & 0x000f0000) | 0x64006400u, b2 = (l0 >> 20 & 0x000f) | (l0 >> 12 & 0x000f0000) | 0x64006400u;
-    u32 b1 = (l1 >> 4 & 0x000f) | (l1 << 4 & 0x000f0000) | 0x64006400u, b3 = (l1 >> 20 & 0x000f) | (l1 >> 12 & 0x000f0000) | 0x64006400u;
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(b0) : "r"(0x64006400u));
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(b1) : "r"(0x64006400u));
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(b2) : "r"(0x64006400u));
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(b3) : "r"(0x64006400u));
-    uint2 part = *sums;
-    float least[4] = {0.f, 0.f, 0.f, 0.f}, whole[4];
-    mma_f16(least, b0, b1, b2, b3, part.x, part.y);
-    whole_of(whole, half);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) least[i] += __shfl_xor_sync(~0u, least[i], 2);
-    float d0 = half_value((u16)e0), d1 = half_value((u16)e1), m0 = half_value((u16)(e0 >> 16)), m1 = half_value((u16)(e1 >> 16));
-    const float UNIT = 32768.f;  // sums are stored in parts of this
-    acc[0] += s0 * (d0 * whole[0] - m0 * UNIT * least[0]);
-    acc[1] += s1 * (d0 * whole[1] - m0 * UNIT * least[1]);
-    acc[2] += s0 * (d1 * whole[2] - m1 * UNIT * least[2]);
-    acc[3] += s1 * (d1 * whole[3] - m1 * UNIT * least[3]);
+__device__ __forceinline__ void mma_u8(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// What one warp reads of one 256-value block of a Q2_K tile, rows g and g + 8.
 struct BlockDown {
-    uint4 w0, w1;
-    uint2 n0, n1;
-    u32 l0, l1, e0, e1;
+    uint4 w[2];
+    uint2 n[2];  // scales and minima of the eight sub-blocks of this lane's parity
+    u32 e[2];    // d, dmin
 
     __device__ __forceinline__ void load(const uint4 *words, const u8 *minors, const u32 *d, size_t at) {
         int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        w0 = stream16(words + at * 64 + lane), w1 = stream16(words + at * 64 + 32 + lane);
-        const u8 *row = minors + at * 256 + g * 16;
-        n0 = *(const uint2 *)(row + 8 * (t / 2)), n1 = *(const uint2 *)(row + 128 + 8 * (t / 2));
-        l0 = *(const u32 *)(row + 4 * t), l1 = *(const u32 *)(row + 128 + 4 * t);
-        e0 = d[at * 16 + g], e1 = d[at * 16 + 8 + g];
+        const uint4 *from = words + at * 64 + lane;
+        w[0] = stream16(from), w[1] = stream16(from + 32);
+        const u8 *row = minors + at * 256 + g * 16 + 8 * (t / 2);
+        n[0] = *(const uint2 *)row, n[1] = *(const uint2 *)(row + 128);
+        const u32 *own = d + at * 16 + g;
+        e[0] = own[0], e[1] = own[8];
+    }
+
+    // Minima of one row as two F16 pairs: 0x6400 + n is the number 1024 + n; the difference is exact.
+    __device__ __forceinline__ static void minima(u32 &low, u32 &high, const uint2 &n, int t) {
+        u32 four = (t % 2 ? n.y : n.x) >> 4 & 0x0f0f0f0fu;
+        low = permuted(four, 0x64646464u, 0x4140), high = permuted(four, 0x64646464u, 0x4342);
+        asm("sub.f16x2 %0, %0, %1;" : "+r"(low) : "r"(0x64006400u));
+        asm("sub.f16x2 %0, %0, %1;" : "+r"(high) : "r"(0x64006400u));
+    }
+
+    // Exact sums of scale * code * x, those of every second four values four times as large as they stand in their
+    // bytes, and of minimum * (sum of x).  `s` and `m` are the scales of the lane's two columns for each.
+    __device__ __forceinline__ void multiply(float (&acc)[4], const uint2 *xs, uint2 part, const float (&s)[2],
+                                             const float (&m)[2]) const {
+        const u32 ONE = 0x03030303u, FOUR = 0x0c0c0c0cu;
+        int t = threadIdx.x % 4, one[4] = {0, 0, 0, 0}, four[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            uint2 x0 = xs[16 * j], x1 = xs[16 * j + 8];
+            u32 a[2], b[2], c[2], e[2];
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                u32 word = j == 0 ? w[r].x : j == 1 ? w[r].y : j == 2 ? w[r].z : w[r].w, next = word >> 4;
+                u32 scales = (j < 2 ? n[r].x : n[r].y) & 0x0f0f0f0fu;
+                u32 k0 = permuted(scales, 0, 0x4440 | 2 * j % 4), k1 = permuted(scales, 0, 0x4441 | 2 * j % 4);
+                a[r] = (word & ONE) * k0, b[r] = (next & ONE) * k1;
+                c[r] = (word & FOUR) * k0, e[r] = (next & FOUR) * k1;
+            }
+            mma_u8(one, a[0], a[1], b[0], b[1], x0.x, x1.x);
+            mma_u8(four, c[0], c[1], e[0], e[1], x0.y, x1.y);
+        }
+        u32 b0, b1, b2, b3;
+        minima(b0, b2, n[0], t), minima(b1, b3, n[1], t);
+        float least[4] = {0.f, 0.f, 0.f, 0.f};
+        mma_f16(least, b0, b1, b2, b3, part.x, part.y);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float d = half_value((u16)e[i / 2]), low = half_value((u16)(e[i / 2] >> 16));
+            acc[i] += d * s[i % 2] * (float)(4 * one[i] + four[i]) - low * m[i % 2] * least[i];
+        }
     }
 };
+
+// Leave a warp's sums [PAIRS, TILE] where its team can read them; high and low halves lie two lanes apart.
+__device__ __forceinline__ void leave(float *part, const float (&acc)[4]) {
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        float sum = acc[i] + __shfl_xor_sync(~0u, acc[i], 2);
+        if (t < 2) part[(2 * t + i % 2) * COLUMN + i / 2 * 8 + g] = sum;
+    }
+}
 
 // Blocks of the down launch: first the shared expert's tiles (Q8_0, inputs behind the pairs), then the routed ones.
 // Inputs [pairs + rows]; out [pairs + rows, hidden]; sums [pairs, K / 256, 2, 16] F16, high part then low part.
@@ -531,7 +392,8 @@ template <int NT>
 __device__ __forceinline__ void down_body(const Dense &shared, const Input &own, const uint4 *words, const u8 *minors,
                                           const u32 *d, float *out, int width, int hidden, const uint4 *ints,
                                           const float *scales, const uint2 *sums, const Routed &r) {
-    __shared__ float whole[WARPS][COLS * TILE], partial[2][WARPS][PAIRS * TILE];
+    __shared__ float whole[WARPS][COLS * TILE], partial[WARPS / TEAM][2][TEAM][PAIRS * COLUMN];
+    __shared__ Plan plan;
     int side = WARPS / shared.cuts, dense = (shared.tiles + side - 1) / side;
     release();
     if ((int)blockIdx.x < dense) {
@@ -539,34 +401,73 @@ __device__ __forceinline__ void down_body(const Dense &shared, const Input &own,
         return;
     }
     follow();
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, stride = gridDim.x - dense;
-    int blocks = width / 256, tiles = hidden / TILE, mine = (blocks + WARPS - 1) / WARPS, items = *r.total * tiles;
-    int begin = min(warp * mine, blocks), end = min(begin + mine, blocks);
-    auto place = [&](int item) { return ((size_t)r.active[item / tiles] * tiles + item % tiles) * blocks; };
-    BlockDown now, next;
-    if ((int)blockIdx.x - dense < items && begin < end) now.load(words, minors, d, place(blockIdx.x - dense) + begin);
-    int turn = 0;
-    for (int item = blockIdx.x - dense; item < items; item += stride, turn ^= 1) {
-        int slot = item / tiles, tile = item % tiles, live = r.counts[slot];
-        const int *list = r.pairs + slot * PAIRS;
-        int mine_of = g % PAIRS, row = mine_of < live ? list[mine_of] : 0, even = 2 * (t % 2);
-        int c0 = even < live ? list[even] : 0, c1 = even + 1 < live ? list[even + 1] : 0;
-        float acc[4] = {0.f, 0.f, 0.f, 0.f};
-        for (int b = begin; b < end; ++b) {
-            bool last = b + 1 == end;
-            if (!last || item + stride < items)
-                next.load(words, minors, d, last ? place(item + stride) + begin : place(item) + b + 1);
-            float s0 = scales[(size_t)c0 * blocks + b], s1 = scales[(size_t)c1 * blocks + b];
-            const uint2 *xs = column_of(ints, row, width, b, lane);
-            const uint2 *own = sums + ((size_t)row * blocks + b) * 8 + lane / 16 * 4 + t;
-            block_q2(acc, now.w0, now.w1, now.n0, now.n1, now.l0, now.l1, now.e0, now.e1, xs, own, s0, s1);
-            now = next;
+    plan.fill(r, own.rows * r.used);
+    int lane = threadIdx.x % 32, t = lane % 4, place = __shfl_sync(~0u, threadIdx.x / 32, 0), warp = place % TEAM;
+    int team = place / TEAM, stride = (gridDim.x - dense) * (WARPS / TEAM);
+    int blocks = width / 256, tiles = hidden / TILE, mine = (blocks + TEAM - 1) / TEAM, items = *r.total * tiles;
+    int begin = min(warp * mine, blocks), end = min(begin + mine, blocks), b = begin, turn = 0;
+    int item = (blockIdx.x - dense) * (WARPS / TEAM) + team;
+    bool busy = begin < end;
+    u32 inverse = 0xffffffffu / tiles + 1;  // exact for every item: items * tiles is far below 2^32
+    float unit = t < 2 ? 64.f : 0.25f;      // 256 / 4 of the high half, 1 / 4 of the low one
+    float acc[4] = {0.f, 0.f, 0.f, 0.f};
+    __syncthreads();
+    auto fetch = [&](BlockDown &block, int of, int at) {
+        int slot = __umulhi(of, inverse);
+        block.load(words, minors, d, (size_t)(u32)((plan.active[slot] * tiles + of - slot * tiles) * blocks + at));
+    };
+    // Brings what this warp will read of an item on its way into the second-level cache: codes, scales, super-scales.
+    auto promise = [&](int of) {
+        int slot = __umulhi(of, inverse), count = end - begin;
+        size_t from = (size_t)(u32)((plan.active[slot] * tiles + of - slot * tiles) * blocks + begin);
+#pragma unroll 1
+        for (int i = lane; i < count * 8 + count * 5 / 2; i += 32) {
+            int rest = i - count * 8, last = rest - count * 2;
+            const char *at = rest < 0   ? (const char *)(words + from * 64) + i * 128
+                             : last < 0 ? (const char *)minors + from * 256 + rest * 128
+                                        : (const char *)(d + from * 16) + last * 128;
+            asm volatile("prefetch.global.L2 [%0];" :: "l"(at));
         }
-        leave(partial[turn][warp], acc);
-        __syncthreads();
-        int column = threadIdx.x / TILE;
-        if (column < live) out[(size_t)list[column] * hidden + tile * TILE + threadIdx.x % TILE] = sum_of(partial[turn], threadIdx.x);
-    }
+    };
+    // Multiplies block `now` of the item and brings the next one on its way; false behind the last.
+    auto work = [&](const BlockDown &now, BlockDown &next) {
+        bool last = b + 1 >= end;
+        int then = last ? item + stride : item, following = last ? begin : b + 1, slot = __umulhi(item, inverse);
+        if (busy && then < items) fetch(next, then, following);
+        if (b == begin && item + stride < items) promise(item + stride);
+        const int *rows = plan.pair[slot];
+        if (busy) {
+            u32 at = rows[lane / 4 % PAIRS] * blocks + b;
+            const uint2 *xs = (const uint2 *)(ints + (size_t)at * 32 + t) + lane / 16;
+            float s0 = scales[rows[2 * (t % 2)] * blocks + b], s1 = scales[rows[2 * (t % 2) + 1] * blocks + b];
+            const float codes[2] = {s0 * unit, s1 * unit}, minima[2] = {s0 * 32768.f, s1 * 32768.f};  // the unit of sums
+            now.multiply(acc, xs, sums[(size_t)at * 8 + lane / 16 * 4 + t], codes, minima);
+        }
+        if (last) {
+            leave(partial[team][turn & 1][warp], acc);
+            asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(TEAM * 32) : "memory");
+            if (warp == turn % TEAM) {  // the other half of `partial` is free: all have read it before arriving here
+                int tile = item - slot * tiles;
+#pragma unroll 1
+                for (int column = lane / TILE; column < plan.live[slot]; column += 2) {
+                    const float *from = &partial[team][turn & 1][0][column * COLUMN + lane % TILE];
+                    float sum = 0.f;
+#pragma unroll
+                    for (int w = 0; w < TEAM; ++w) sum += from[w * PAIRS * COLUMN];
+                    out[(size_t)rows[column] * hidden + tile * TILE + lane % TILE] = sum;
+                }
+            }
+            ++turn;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) acc[i] = 0.f;
+        }
+        item = then, b = following;
+        return item < items;
+    };
+    if (item >= items) return;
+    BlockDown first, second;
+    if (busy) fetch(first, item, b);
+    while (work(first, second) && work(second, first)) {}
 }
 
 #define DOWN(NT)                                                                                                \

@@ -1,4 +1,4 @@
-"""Launches the packed products of `gemv.cu`: the fast twin of `engine.kernels.ref.packed`.
+"""Launches the packed products of `gemv.cu` and `gated.cu`: the fast twin of `engine.kernels.ref.packed`.
 
 The partition of every sum is fixed by a matrix's shape, so a row's bits are the same for 1 and for 32 rows.
 """
@@ -18,9 +18,11 @@ from engine.kernels.ref.packed import Choice, Planes, Routes
 WARPS = 8
 THREADS = WARPS * 32
 CHOOSE_THREADS = 1024
+GATED_THREADS = 512
+GATED_SHARED = 96256  # bytes: `Shared` of gated.cu, below the 99 KiB of a GB10
 LEAST_CAPABILITY = 9  # major; older cards have no dependent launches (engine/kernels/triton/chain.py)
 MOST_CANDIDATES = 128  # of a thread that chooses
-ROUTED_BLOCKS = 2  # persistent blocks a multiprocessor
+DOWN_BLOCKS = 2  # persistent blocks a multiprocessor
 ENOUGH_WARPS = 2048  # of a launch: a whole H200 has room for 2,112 at 16 a multiprocessor
 
 
@@ -36,8 +38,9 @@ class CudaProducts:
                 f"{torch.cuda.get_device_name(index)} has {major}.{minor}; run the model on the CPU"
             )
         self._module = load("gemv.cu", index)
+        self._gated = load("gated.cu", index)
         self._select = load("select.cu", index)
-        self._blocks = torch.cuda.get_device_properties(index).multi_processor_count * ROUTED_BLOCKS
+        self._multiprocessors = torch.cuda.get_device_properties(index).multi_processor_count
         self._book = layouts.codebook_selectors().to(device)
         self._sign = layouts.sign_selectors().to(device)
 
@@ -111,10 +114,10 @@ class CudaProducts:
         """Weighted gated unit `out` [M K, F] of every pair from x [M, C] and stacks [E, 2 F, ..], gate
         first."""
         width, inner = up.words.shape[2] * layouts.SUPER, up.words.shape[1] * layouts.TILE // 2
-        self._module.launch(
+        self._gated.launch(
             "routed_up",
-            (self._blocks, 1),
-            THREADS,
+            (self._multiprocessors, 1),
+            GATED_THREADS,
             up.words,
             up.scales,
             out,
@@ -131,7 +134,10 @@ class CudaProducts:
             routes.pairs,
             routes.total,
             routes.experts.shape[1],
+            routes.experts.numel(),
+            1,
             chained=True,
+            shared=GATED_SHARED,
         )
 
     def routed_down(self, x: Planes, sums: Tensor, down: Q2, shared: Q8, routes: Routes, out: Tensor) -> None:
@@ -142,7 +148,7 @@ class CudaProducts:
         """
         rows, used = routes.experts.shape
         tiles, width, cuts = _shape(shared.codes)
-        blocks = _blocks(tiles, cuts) + self._blocks
+        blocks = _blocks(tiles, cuts) + self._multiprocessors * DOWN_BLOCKS
         self._module.launch(
             f"routed_down_{_columns(rows)}",
             (blocks, 1),

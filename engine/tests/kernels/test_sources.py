@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.device.decode import MOST_ROWS
 from engine.kernels import layouts
 from engine.kernels.cuda import build, expand, packed
 from engine.kernels.ref.packed import CHUNK, PAIRS
 from engine.kernels.triton.compress import PAGE_TOKENS
+from engine.kernels.triton.route import MOST_USED
 from engine.model.published import SPECS
 from engine.model.spec import ModelSpec
 
@@ -34,8 +36,14 @@ def defined(source: str) -> dict[str, int]:
                 "PAIRS": PAIRS,
                 "COLS": 8,
                 "AHEAD": 4,
-                "COPIES": 16,
+                "TEAM": 4,
+                "GROUPS": 256,
+                "COLUMN": 20,
             },
+        ),
+        (
+            "gated.cu",
+            {"TEAM": 8, "TEAMS": 2, "TILE": layouts.TILE, "PAIRS": PAIRS, "GROUPS": 256, "COLUMN": 20},
         ),
         ("expand.cu", {"WARPS": expand.WARPS, "COPIES": 16}),
         ("select.cu", {"CHUNK": CHUNK}),
@@ -43,6 +51,17 @@ def defined(source: str) -> dict[str, int]:
 )
 def test_sources_and_launchers_have_the_same_numbers(source: str, launcher: dict[str, int]) -> None:
     assert launcher == defined(source)
+
+
+def test_gated_unit_asks_for_the_shared_memory_that_its_source_lays_out() -> None:
+    n = defined("gated.cu")
+    table = 256 * 64
+    partial = n["TEAMS"] * 2 * n["TEAM"] * 2 * n["PAIRS"] * n["COLUMN"]
+    plan = n["GROUPS"] * (2 + 2 * n["PAIRS"])
+
+    assert (table + partial + plan) * 4 == packed.GATED_SHARED
+    assert n["TEAM"] * n["TEAMS"] * 32 == packed.GATED_THREADS
+    assert MOST_ROWS * MOST_USED <= n["GROUPS"]
 
 
 def test_every_choice_that_is_launched_has_its_kernel() -> None:

@@ -132,23 +132,31 @@ def _height(slots: int, count: int, most: int) -> int:
 
 
 @triton.jit
-def _iq2(words, scales, half, table, lines: tl.constexpr):
+def _minors(words, half, below):
+    """Scales [1, lines] of groups 4 half .. 4 half + 3, a byte each; `below` is 1 in a tile's last rows."""
+    at = (words - below * 128 + (2 * below + half) * 4 + 2)[None, :]  # bits 3, 2 in row g, 1, 0 in row g + 8
+    scales = (tl.load(at) >> 4 & 0x08080808) | (tl.load(at + 1) >> 5 & 0x04040404)
+    return scales | (tl.load(at + 128) >> 6 & 0x02020202) | (tl.load(at + 129) >> 7 & 0x01010101)
+
+
+@triton.jit
+def _iq2(words, scales, half, below, table, lines: tl.constexpr):
     """Half a block of rows, as columns of float16 [128, lines], times 64; pointers [lines] to the planes.
 
-    Octet o is lane o % 4 of group 4 half + o // 4.
+    Octet o is lane o % 4 of group 4 half + o // 4.  `below` [lines] is 1 in rows 8 .. 15 of a tile.
     """
     octet = tl.arange(0, 16)
     lane = octet % 4
     group = octet // 4
     books = tl.load(words[None, :] + (lane * 4 + half)[:, None])
     halves = tl.load(words[None, :] + (lane * 4 + 2 + half)[:, None])
-    minors = tl.load(words[None, :] + ((2 * half + group // 2) * 4 + 2 + group % 2)[:, None])
+    minors = _minors(words, half, below) >> (8 * group)[:, None] & 15
     code = (books >> (8 * group)[:, None]) & 255
-    sign = (halves >> (7 * group)[:, None]) & 127
+    sign = (halves >> (8 * group)[:, None]) & 127
     odd = sign ^ (sign >> 4)
     odd = odd ^ (odd >> 2)
     sign = sign | (((odd ^ (odd >> 1)) & 1) << 7)
-    scale = (((minors >> 28) & 15) * 2 + 1).to(tl.float32) * (tl.load(scales).to(tl.float32) * 8.0)[None, :]
+    scale = (minors * 2 + 1).to(tl.float32) * (tl.load(scales).to(tl.float32) * 8.0)[None, :]
     value = tl.arange(0, 8)
     magnitude = tl.load(table + code[:, :, None] * 8 + value[None, None, :])
     weight = (magnitude * scale.to(tl.float16)[:, :, None]).to(tl.int16, bitcast=True)
@@ -197,13 +205,14 @@ def _enter(
         row = (slot // k).to(tl.int64)
         line = _both(tl.program_id(0), inner, lines)
         first = expert * (2 * inner) + line
+        below = first // 8 % 2
         first = first // 16 * (blocks * 16) + first % 16  # 16 rows of a block lie together
         column = tl.arange(0, 128)
         sums = tl.zeros((height, lines), tl.float32)
         for step in range(hidden // 128):
             rows = tl.load(x + row[:, None] * hidden + step * 128 + column[None, :])
             at = first + step // 2 * 16
-            sums = tl.dot(rows, _iq2(words + at * 16, scales + at, step % 2, table, lines), sums)
+            sums = tl.dot(rows, _iq2(words + at * 16, scales + at, step % 2, below, table, lines), sums)
         weight = tl.load(slot_weights + slot, mask=live, other=0.0)
         result = _units(sums, weight, limit, lines, height)
         to = tl.program_id(0) * half + tl.arange(0, half)
