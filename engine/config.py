@@ -289,4 +289,4 @@ def _allowed(key: str, kind: type) -> str:
         return " or ".join(_CHOICES[key])
     name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
     bounds = _BOUNDS.get(key)
-    return name if bounds is None else f"{name} from {bounds[0]:g} to {bounds[1]:g}"
+    return name if bounds is None else f"{name} from {bounds[0]:.12g} to {bounds[1]:.12g}"

@@ -61,7 +61,7 @@ def table(rounds: Sequence[Mapping[str, Any]]) -> str:
         lines.append(
             f"{entry['clients']:>7} {entry['requests']:>8} {entry['left']:>5} {entry['lost']:>5} "
             f"{entry['crossed']:>7} {entry['tok_s']:>7} {_row(entry['ttft_ms']):>24} "
-            f"{_row(entry['inter_token_ms']):>24} {entry['settled_s']!s:>9} {entry['memory_mib']!s:>7}"
+            f"{_row(entry['inter_token_ms']):>24} {_or_dash(entry['settled_s']):>9} {_or_dash(entry['memory_mib']):>7}"
         )
     return "\n".join(lines)
 
@@ -75,6 +75,11 @@ def costs(found: Sequence[Mapping[str, Any]]) -> list[str]:
         f"cpu {entry['bare_cpu_s']} and {entry['served_cpu_s']} s, {entry['cpu']:+.1%}"
         for entry in found
     ]
+
+
+def _or_dash(value: float | None) -> str:
+    """A number, or a dash where nobody knows it, as of the memory of a server elsewhere."""
+    return "-" if value is None else str(value)
 
 
 def _row(found: Mapping[str, float]) -> str:

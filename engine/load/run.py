@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError
+from engine.errors import SettingError
 from engine.load.client import Address
 from engine.load.drive import Round, context, run_round
 from engine.load.overhead import measure
@@ -38,8 +38,8 @@ def run(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
     """Run everything; the result as plain data, `wrong` empty when all is well."""
     if options.base_url is not None:
         if options.overhead_rows:
-            raise EngineError(
-                "the bare model can only be held against a server of our own: leave --base-url out"
+            raise SettingError(
+                "--overhead holds the bare model against a server that is started here: leave --base-url out"
             )
         return asyncio.run(_run(options, Address.of(options.base_url), None, say))
     with own_server(options.model) as server:

@@ -203,3 +203,8 @@ def test_whatever_loads_torch_through_the_engine_has_told_mkl_before(module: str
     found = subprocess.run([sys.executable, "-c", INTEL, module], capture_output=True, text=True, check=True)
 
     assert said == found.stdout.strip()
+
+
+def test_a_bound_is_written_as_a_person_would_type_it() -> None:
+    with pytest.raises(SettingError, match="a whole number from 1 to 1048576$"):
+        load(command_line={"engine.cache_mib": "0"}, environment={})

@@ -44,6 +44,7 @@ def test_a_right_server_passes_under_load() -> None:
     assert found["rounds"][1]["left"] > 0
     assert {"p50", "p95", "p99"} == found["rounds"][1]["ttft_ms"].keys()
     assert 4 == len(table(found["rounds"]).splitlines())
+    assert "None" not in table(found["rounds"]), "the memory of a server elsewhere is not known"
 
 
 @pytest.mark.parametrize(
@@ -141,3 +142,8 @@ def test_a_server_that_is_not_there_or_of_another_kind_is_one_line(
 def test_a_number_of_clients_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == main(["load", "--clients", "many"])
     assert "--clients" in capsys.readouterr().err
+
+
+def test_costs_beside_a_server_elsewhere_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["load", "--overhead", "1", "--base-url", "http://127.0.0.1:9"])
+    assert "leave --base-url out" in capsys.readouterr().err
