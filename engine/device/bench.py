@@ -30,7 +30,7 @@ from engine.errors import SettingError
 from engine.kernels.cuda.build import load
 from engine.kernels.cuda.packed import CudaProducts
 from engine.kernels.rows import IndexLayout, KvLayout
-from engine.kernels.triton import sample
+from engine.kernels.triton import nucleus, sample
 from engine.kernels.triton.compress import PAGE_TOKENS
 from engine.model.published import two_bit_tensors
 from engine.model.spec import ModelSpec
@@ -298,7 +298,7 @@ def _sampling(weights: DeviceWeights) -> dict[str, float]:
     """Microseconds of a draw of one row in a graph: the likeliest, all tokens, and with every limit."""
     vocab, device = weights.spec.vocab, weights.device
     logits = torch.randn(1, vocab, device=device) * 3
-    work, rules = sample.Work.empty(1, vocab, device), sample.Rules.greedy(1, vocab, device)
+    work, rules = nucleus.Work.empty(1, vocab, device), nucleus.Rules.greedy(1, vocab, device)
     after = torch.zeros(1, dtype=torch.int32, device=device)
 
     def draw() -> None:

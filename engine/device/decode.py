@@ -20,7 +20,7 @@ from engine.errors import EngineError, ModelFileError
 from engine.kernels.layouts import IQ2, Q2, Q8, SUPER, TILE, Half
 from engine.kernels.ref import rope
 from engine.kernels.ref.packed import Choice, Planes, Routes
-from engine.kernels.triton import attention, heads, hyper, index, planes, project, sample
+from engine.kernels.triton import attention, heads, hyper, index, nucleus, planes, project, sample
 from engine.kernels.triton.compress import PAGE_TOKENS, compress
 from engine.kernels.triton.route import MOST_USED, route
 from engine.model.spec import SPARSE_RATIO, ModelSpec
@@ -116,7 +116,7 @@ class Buffers:
         self.sums = torch.zeros(pairs, spec.expert_width // SUPER, 2, 16, dtype=torch.float16, device=device)
         self.parts = floats(pairs + rows, spec.hidden)
         self.output = floats(rows, spec.vocab)
-        self.sample = sample.Work.empty(rows, spec.vocab, device)
+        self.sample = nucleus.Work.empty(rows, spec.vocab, device)
 
 
 class DecodeStep:
@@ -137,7 +137,7 @@ class DecodeStep:
         self.tokens, self.positions, self.slots = (
             torch.zeros(rows, dtype=torch.int32, device=weights.device) for _ in range(3)
         )
-        self.rules = sample.Rules.greedy(rows, weights.spec.vocab, weights.device)
+        self.rules = nucleus.Rules.greedy(rows, weights.spec.vocab, weights.device)
         spec = weights.spec
         yarn = rope.Yarn(
             spec.yarn_factor, spec.yarn_original_context, spec.yarn_beta_fast, spec.yarn_beta_slow

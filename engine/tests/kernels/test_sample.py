@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.core import SamplingParams
-from engine.kernels.triton.sample import MOST_VOCAB, TILE, Rules, Work, _random
+from engine.kernels.triton.nucleus import MOST_VOCAB, TILE, Rules, Work
+from engine.kernels.triton.sample import _random
 from engine.kernels.triton.sample import sample as draw
 from engine.model.published import SPECS
 from engine.sampling import sample, uniform
