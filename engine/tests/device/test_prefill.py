@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from engine.cache.sequence import SequenceCache, new_pool
 from engine.device.cache import DeviceCache
 from engine.device.prefill import Prefill
 from engine.device.synthetic import Synthetic
 from engine.device.weights import DeviceWeights
+from engine.kernels.triton.prefill import dense, experts
 from engine.model.published import SPECS
 from engine.tests.device.small import reference
 
@@ -32,8 +34,26 @@ TYPICAL = 0.015
 FLIPPED = 0.15  # ... that nine in ten rows stay below
 
 
-@pytest.mark.parametrize("cuts", [[10], [6, 1, 6]])
-def test_chunks_give_the_reference_streams_however_they_are_cut(cuts: list[int]) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer programs for the interpreter, which takes long for each and tries all of them in test_experts
+    and test_dense: large tiles, and a matrix that was expanded before is copied."""
+    expanded, kept = dense._expanded, dict[int, Tensor]()
+
+    def again(values: Tensor, scales: Tensor | None, out: Tensor) -> Tensor:
+        key = values.data_ptr()
+        if key not in kept:
+            kept[key] = expanded(values, scales, out).clone()
+        return out[: values.numel()].view_as(kept[key]).copy_(kept[key])
+
+    monkeypatch.setattr(dense, "_expanded", again)
+    monkeypatch.setattr(experts, "tile", lambda _: experts.Tile(256, 64))
+
+
+@pytest.mark.usefixtures("quick")
+def test_chunks_of_any_length_give_the_streams_of_the_reference() -> None:
+    """One with whole windows of both kinds in it, one of a token, one that ends a window begun before it."""
+    cuts = (9, 1, 3)
     graph, cache = reference(SPEC, 5), DeviceCache.empty(SPEC, CPU, slots=2, pages=4, most=2)
     cache.table[1] = torch.tensor([2, 1])
     sequence = SequenceCache(graph.shapes(), new_pool(graph.shapes(), 1 << 22))

@@ -43,7 +43,7 @@ CAUGHT: dict[str, tuple[set[str], Wanted]] = {
     "loses_minus_zero": ({"codes"}, {"index_codes": ["zeros"]}),
     "rounds_a_lone_row_otherwise": ({"company"}, {"decode_rows": ["2 rows"]}),
     "splits_sums_among_threads": ({"company"}, {"threads": []}),
-    "ignores_the_layout_of_a_file": ({"restore"}, {"other_layout": []}),
+    "ignores_the_layout_of_a_file": ({"restore"}, {"other_layout": ["packed to wide"]}),
     "trusts_torn_files": ({"restore"}, {"torn": []}),
 }
 
