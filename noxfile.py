@@ -40,7 +40,8 @@ def gates(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["workshop"])
 def tests(session: nox.Session) -> None:
     """Prove our own code on the CPU (-- any pytest arguments)."""
-    workers = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal")
+    # One more than there are cores: a third of the time of all tests is waiting for servers and clients.
+    workers = ("-n", str(min(4, 1 + (os.cpu_count() or 1))), "--dist", "worksteal")
     default = (
         *workers,
         "-m",

@@ -268,7 +268,7 @@ class RecomputesInSecret(NeverCaches):
 class SlowerWithDepth(Honest):
     """Takes longer to the first token the deeper the asked needle lies."""
 
-    seconds = 0.4  # at the end of the text
+    seconds = 0.6  # at the end of the text
 
     def spoil(self, body: Body, parts: Iterator[Part]) -> Iterator[Part]:
         """A wait before the first part, by the depth of the first asked sentence."""

@@ -345,7 +345,7 @@ def test_a_wrong_key_takes_as_long_whatever_it_shares_with_the_right_one() -> No
                 began = time.perf_counter()
                 client.get("/v1/models", headers={"authorization": f"Bearer {key}"})
                 times[name].append(time.perf_counter() - began)
-    near, far = (sorted(times[name])[150] for name in ("near", "far"))
+    near, far = (sorted(times[name])[30] for name in ("near", "far"))  # the middle ones are a busy host's
 
     assert abs(near - far) < 0.25 * max(near, far)
     assert threading.active_count() < 60

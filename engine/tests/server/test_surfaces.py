@@ -145,7 +145,7 @@ def test_many_clients_at_once_each_get_their_own_answer() -> None:
 
 def test_a_second_user_does_not_wait_for_the_first_to_end() -> None:
     def lengths(prompt: str) -> str:
-        return "</think>" + ("word " * 3000 if "long" in prompt else "ok")
+        return "</think>" + ("word " * 1000 if "long" in prompt else "ok")
 
     with live_server(Script(lengths)) as live, ThreadPoolExecutor(1) as pool:
         slow = pool.submit(post, live, CHAT, ask(CHAT, "long"))

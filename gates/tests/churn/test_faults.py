@@ -22,7 +22,7 @@ BUDGET_TOKENS = 6000  # the deep conversation, a cold one, three clients, and on
 
 def against(fault: str, folder: Path, *, deadline_s: float = 60.0, **changes: Value) -> Judgement:
     """What the churn gate says of the small keeper with this fault."""
-    keeper = Keeper(budget_tokens=BUDGET_TOKENS, seconds_per_token=0.0002, seconds_per_reply_token=0.0005)
+    keeper = Keeper(budget_tokens=BUDGET_TOKENS, seconds_per_token=0.0002, seconds_per_reply_token=0.001)
     backend = FAULTS[fault](keeper)
 
     def memory() -> Memory:
