@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -62,6 +62,27 @@ class Setting:
         return step
 
 
+@dataclass(frozen=True)
+class Sparse:
+    """A layer that chooses among its compressed rows, and the logits of two steps of a row alone."""
+
+    setting: Setting
+    wide: DeviceCache
+    alone: Tensor
+
+
+@pytest.fixture(scope="module")
+def sparse() -> Sparse:
+    with torch.inference_mode():
+        setting = Setting(one_layer(4, hashed=False), 302)
+        packed = setting.device_cache()
+        return Sparse(setting, packed.widened(setting.spec), two_steps(setting, packed))
+
+
+def two_steps(setting: Setting, cache: DeviceCache) -> Tensor:
+    return torch.cat([setting.run(cache, at, 1) for at in range(2)])
+
+
 @pytest.mark.parametrize(
     ("ratio", "hashed", "length"),
     [
@@ -75,20 +96,15 @@ class Setting:
 def test_steps_give_the_logits_of_the_reference(ratio: int, hashed: bool, length: int) -> None:
     setting = Setting(one_layer(ratio, hashed=hashed), length)
     cache = setting.device_cache()
-    found = torch.cat([setting.run(cache, at, 1) for at in range(2)])
+    found = two_steps(setting, cache)
     expected = advance(setting.graph, setting.sequence, setting.tokens[length : length + 2])
 
     torch.testing.assert_close(found, expected, rtol=0.0, atol=TOLERANCE)
 
 
 @torch.inference_mode()
-def test_wide_rows_give_the_same_bits() -> None:
-    setting = Setting(one_layer(4, hashed=False), 302)
-    packed = setting.device_cache()
-    wide = packed.widened(setting.spec)
-    found = [torch.cat([setting.run(cache, at, 1) for at in range(2)]) for cache in (packed, wide)]
-
-    assert torch.equal(*found)
+def test_wide_rows_give_the_same_bits(sparse: Sparse) -> None:
+    assert torch.equal(sparse.alone, two_steps(sparse.setting, sparse.wide))
 
 
 @torch.inference_mode()
@@ -106,9 +122,7 @@ def test_a_step_draws_by_the_rules_of_its_rows() -> None:
 
 
 @torch.inference_mode()
-def test_a_row_keeps_its_bits_in_a_step_of_several() -> None:
-    setting = Setting(one_layer(4, hashed=False), 302)
-    alone, together = setting.device_cache(), setting.device_cache()
-    one_by_one = torch.cat([setting.run(alone, at, 1) for at in range(2)])
+def test_a_row_keeps_its_bits_in_a_step_of_several(sparse: Sparse) -> None:
+    together = sparse.setting.run(sparse.setting.device_cache(), 0, 2)
 
-    assert torch.equal(one_by_one, setting.run(together, 0, 2))
+    assert torch.equal(sparse.alone, together)

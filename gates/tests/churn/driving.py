@@ -29,7 +29,7 @@ BREAKS = {
     "wears_out": {"churn.accuracy_drop_ratio", "churn.altered_count"},
 }
 SMALL: Mapping[str, Value] = {
-    "minutes": 0.01,
+    "minutes": 0.03,
     "rounds": 6,
     "pinned_tokens": 900,
     "clients": 3,
