@@ -61,7 +61,8 @@ def table(rounds: Sequence[Mapping[str, Any]]) -> str:
         lines.append(
             f"{entry['clients']:>7} {entry['requests']:>8} {entry['left']:>5} {entry['lost']:>5} "
             f"{entry['crossed']:>7} {entry['tok_s']:>7} {_row(entry['ttft_ms']):>24} "
-            f"{_row(entry['inter_token_ms']):>24} {_or_dash(entry['settled_s']):>9} {_or_dash(entry['memory_mib']):>7}"
+            f"{_row(entry['inter_token_ms']):>24} {_or_dash(entry['settled_s']):>9} "
+            f"{_or_dash(entry['memory_mib']):>7}"
         )
     return "\n".join(lines)
 

@@ -206,5 +206,5 @@ def test_whatever_loads_torch_through_the_engine_has_told_mkl_before(module: str
 
 
 def test_a_bound_is_written_as_a_person_would_type_it() -> None:
-    with pytest.raises(SettingError, match="a whole number from 1 to 1048576$"):
+    with pytest.raises(SettingError, match=r"a whole number from 1 to 1048576$"):
         load(command_line={"engine.cache_mib": "0"}, environment={})
