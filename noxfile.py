@@ -43,7 +43,7 @@ def gates(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["workshop"])
 def tests(session: nox.Session) -> None:
     """Prove our own code on the CPU (-- any pytest arguments)."""
-    # One more than there are cores: a third of the time of all tests is waiting for servers and clients.
+    # One more than there are cores: the liars of the gates mostly wait (4 s each for half a second of work).
     workers = ("-n", str(min(4, 1 + (os.cpu_count() or 1))), "--dist", "worksteal")
     default = (
         *workers,
