@@ -18,7 +18,7 @@ from engine.errors import EngineError, SettingError, shown
 
 DEADLINE_S = 120.0  # for one answer
 STREAMS = b"HTTP/1.1 200"  # how an answer begins that is read after its end
-LAST_CHUNK = b"0\r\n\r\n"
+LAST_CHUNK = b"\r\n0\r\n\r\n"  # on a line of its own, for a header may end in 0 too
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,11 @@ async def stream(address: Address, body: dict[str, Any], *, leave_after: int | N
     content = json.dumps({**body, "stream": True, "return_token_ids": True}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: load\r\nContent-Length: {len(content)}\r\n\r\n"
     client = _Client(head.encode() + content, leave_after)
-    await asyncio.get_running_loop().create_connection(lambda: client, address.host, address.port)
+    try:
+        await asyncio.get_running_loop().create_connection(lambda: client, address.host, address.port)
+    except OSError as error:
+        client.reply.error = type(error).__name__
+        return client.reply
     try:
         await asyncio.wait_for(client.over, DEADLINE_S)
     except TimeoutError:
@@ -137,10 +141,13 @@ class _Client(asyncio.Protocol):
             self._stop()
 
     def read(self) -> None:
-        """Take in what came since the last time."""
-        for when, data in self._came:
-            self._text.add(data, when)
-        self._came.clear()
+        """Take in what came since the last time; an answer that makes no sense has that as its error."""
+        came, self._came = self._came, []
+        try:
+            for when, data in came:
+                self._text.add(data, when)
+        except ValueError as error:
+            self.reply.error = f"no answer that can be read: {error}"
 
     def _leave_if_due(self) -> None:
         if self._leave_after is not None and len(self.reply.ids) >= self._leave_after:

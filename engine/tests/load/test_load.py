@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,58 @@ def test_a_loop_that_only_sends_gives_every_client_the_tokens_of_its_row(small_p
 
     assert [[expected] * 2] * 2 == [[reply.ids for reply in replies] for replies in rounds]
     assert {"length"} == {reply.finish for replies in rounds for reply in replies}
+
+
+def heard(*parts: bytes) -> Reply:
+    """What the client takes from a server that sends these parts one after the other and then hangs up."""
+
+    def answer(listening: socket.socket) -> None:
+        client, _ = listening.accept()
+        with client:
+            client.recv(4096)
+            for part in parts:
+                client.sendall(part)
+                time.sleep(0.02)  # so that the client gets each part by itself
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer, listening)
+        found = asyncio.run(stream(Address("127.0.0.1", listening.getsockname()[1]), {}))
+        answered.result()
+    return found
+
+
+def chunk(event: bytes) -> bytes:
+    frame = b"data: " + event + b"\n\n"
+    return b"%x\r\n%b\r\n" % (len(frame), frame)
+
+
+WHOLE = chunk(b'{"choices": [{"token_ids": [7], "finish_reason": "stop"}]}') + chunk(b"[DONE]")
+
+
+def test_a_header_that_ends_in_nought_does_not_end_an_answer() -> None:
+    found = heard(b"HTTP/1.1 200 OK\r\nx-request-id: a0\r\n\r\n", WHOLE, b"0\r\n\r\n")
+
+    assert ([7], "stop", None) == (found.ids, found.finish, found.error)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((b"HTTP/1.1 200 OK\r\n\r\n", WHOLE[:40]), id="cut_off"),
+        pytest.param((b"HTTP/1.1 200 OK\r\n\r\n", chunk(b"{") + b"0\r\n\r\n"), id="no_json"),
+        pytest.param((b"HTTP/1.1 200 OK\r\n\r\n", b"no chunk\r\n\r\n0\r\n\r\n"), id="no_chunk"),
+        pytest.param((b"nothing of HTTP\r\n\r\n",), id="no_status"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_lost_one(parts: tuple[bytes, ...]) -> None:
+    assert ["1 answers lost with 16 clients"] == judged(heard(*parts))
+
+
+def test_an_answer_of_a_server_that_is_gone_is_a_lost_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = Address("127.0.0.1", free.getsockname()[1])
+
+    assert "ConnectionRefusedError" == asyncio.run(stream(gone, {})).error
 
 
 def test_costs_are_told_in_percent() -> None:
