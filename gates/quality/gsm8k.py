@@ -19,7 +19,7 @@ from gates.quality.grading import Grade
 from gates.quality.numerals import NUMBER
 
 PROMPT_VERSION: Final = "1"
-GRADER_VERSION: Final = "2"
+GRADER_VERSION: Final = "3"
 FILE: Final = "gsm8k/test.jsonl"
 MAX_TOKENS: Final = 2048
 FAULT: Final = "its gold answer is doubtful"

@@ -13,9 +13,10 @@ from typing import Final
 
 _GROUP: Final = r"[,\u00a0\u2009\u202f ]\d{3}"
 # Taken whole or not at all; no number has more groups, and an endless one is not begun at each of them.
-_DIGITS: Final = rf"(?>(?:\d{{1,3}}(?:{_GROUP}){{1,12}}(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
+_WHOLE: Final = rf"(?:\d{{1,3}}(?:{_GROUP}){{1,12}}(?!\d)|\d+)(?:\.\d+)?"
+_DIGITS: Final = rf"(?>{_WHOLE}|\.\d+)"
 _SIGN: Final = r"[-+\u2212]"
-_DIVISOR: Final = r"(?=[\d.]*[1-9])\d+(?:\.\d+)?"  # nothing is divided by 0
+_DIVISOR: Final = rf"(?!0+(?:\.0*)?(?!\d|\.\d))(?>{_WHOLE})"  # nothing is divided by 0
 # A number, then what makes it another one: e3, 1/2 behind a whole number, /2.
 _SCALED: Final = rf"[eE](?P<exponent>{_SIGN}?\d{{1,2}})(?!\d)"
 _MIXED: Final = rf"[ ]{{1,2}}(?P<part>\d+)[ ]?/[ ]?(?P<whole>{_DIVISOR})"
@@ -23,15 +24,15 @@ _RATIO: Final = rf"[ ]?/[ ]?(?P<divisor>{_DIVISOR})"
 # What may not follow, or the digits would be a piece of something else: a longer number, 2nd, 2^3, 1/2/2020.
 _MORE: Final = rf"\d|\.\d|[eE]{_SIGN}?\d|[ ]?\^|[\u00b2\u00b3\u00b9\u2070-\u2079]|[ ]?/[ ]?\d"
 NUMBER: Final = re.compile(
-    r"(?<![\w.^])(?<!\^[{\-\u2212])(?<!\d/)(?<!\d / )"
+    r"(?<![\w.^])(?<!\^[{\-\u2212])(?<!\d/)(?<!\d /)(?<!\d/ )(?<!\d / )"
     r"(?P<minus>[-\u2212])?[$€£¥₹]?(?P<inner>(?<=[$€£¥₹])[-\u2212])?"
     rf"(?P<digits>{_DIGITS})(?:{_SCALED}|{_MIXED}|{_RATIO})?(?!{_MORE}|(?:st|nd|rd|th)\b)"
 )
 _EXACT: Final = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MARKS: Final = re.compile(r"[*_`~]|\\(?=[$%])|\\[,!;]|\\text\s*|\\\(|\\\)|\\\[|\\\]")
 _POWER: Final = re.compile(r"(?<=\d)\*\*(?=\d)")
-_TIMES: Final = re.compile(r"(?<=\d)\*(?=\d)|(?<=[\d)] )\*(?= [\d($])|\\times\b|\\cdot\b")
-_FRAC: Final = re.compile(r"(\d?)\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
+_TIMES: Final = re.compile(r"(?<=\d)\*(?=\d)|(?<=[\d)] )\*(?= [\d($])|\\(?:times|cdot)(?![A-Za-z])")
+_FRAC: Final = re.compile(r"(\d?)\\[dt]?frac\s*\{\s*([\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}")
 _SIGNS_ONE: Final = re.compile(r"(\d?)([\u00bc-\u00be\u2150-\u215e])")
 _RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _TEN: Final = re.compile(
@@ -51,15 +52,19 @@ def plain(text: str) -> str:
 
 def value(number: re.Match[str], text: str) -> Decimal:
     """What a match of `NUMBER` in the text is worth."""
-    digits = re.sub(r"[^\d.]", "", number["digits"])
-    size = Decimal(digits)
+    size = _decimal(number["digits"])
     if number["exponent"]:
-        size = Decimal(digits + "e" + number["exponent"].replace("\u2212", "-"))
+        size = size.scaleb(int(number["exponent"].replace("\u2212", "-")), _EXACT)
     elif number["divisor"]:
-        size = _EXACT.divide(size, Decimal(number["divisor"]))
+        size = _EXACT.divide(size, _decimal(number["divisor"]))
     elif number["part"]:
-        size = _EXACT.add(size, _EXACT.divide(Decimal(number["part"]), Decimal(number["whole"])))
+        size = _EXACT.add(size, _EXACT.divide(Decimal(number["part"]), _decimal(number["whole"])))
     return -size if number["inner"] or (number["minus"] and not _between(number, text)) else size
+
+
+def _decimal(digits: str) -> Decimal:
+    """Digits without the separators between them."""
+    return Decimal(re.sub(r"[^\d.]", "", digits))
 
 
 def _between(number: re.Match[str], text: str) -> bool:

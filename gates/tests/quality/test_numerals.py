@@ -52,6 +52,13 @@ def test_a_fraction_is_read_whole(cue: str, text: str) -> None:
         ("It is 18 on 1/2/2020", "18"),
         ("It is 18 of version 1.2.3", "18"),
         ("#### 1200 300 of them new", "1200"),
+        ("The answer is 12,000/1,200 = 10", "10"),
+        ("#### $12,000 / 1,200", "10"),
+        ("\\boxed{\\frac{12{,}000}{1{,}200}}", "10"),
+        ("#### 1 1/1,000", "1.001"),
+        ("#### 5/0.05", "100"),
+        ("The answer is 2\\times9 = 18", "18"),
+        ("#### 3\\cdot10^2", "300"),
     ],
 )
 def test_what_stands_around_a_number_is_no_part_of_it(text: str, number: str) -> None:
@@ -62,7 +69,7 @@ def test_what_stands_around_a_number_is_no_part_of_it(text: str, number: str) ->
     "text",
     [
         *("1e999999999", "1,234e100", "2^3", "2\u00b3", "5/0", "5 / 0.0", "1/2/3", "3.1.4", "7^-2"),
-        *("10^{999}", "x^{2}"),
+        *("10^{999}", "x^{2}", "5/0.", "1 /2/3", "1/ 2/3"),
     ],
 )
 def test_what_cannot_be_read_whole_is_no_number(text: str) -> None:
@@ -76,6 +83,8 @@ def test_every_spelling_keeps_its_power_and_its_divisor(value: int, separator: s
 
     assert Decimal(value).scaleb(power) == gsm8k.extract(f"So the answer is {spelled}e{power}.")
     assert Decimal(value) / 8 == gsm8k.extract(f"So the answer is {spelled}/8.")
+    if value:
+        assert Decimal(8) == gsm8k.extract(f"So the answer is {8 * abs(value)}/{spelled.lstrip('-')}.")
 
 
 @pytest.mark.parametrize("piece", ["1/", "1 / ", "1 111", "10^", "1e", "1 1/", "\\frac{1", "2*", "1."])
@@ -84,7 +93,7 @@ def test_an_endless_repetition_is_read_to_its_end(piece: str) -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.text(alphabet="0123456789.,-$/^eE x*\n#\u00b3\u00bd{}", max_size=40))
+@given(st.text(alphabet="0123456789.,-$/^eE x*\n#\u00b3\u00bd{}\u202f", max_size=40))
 def test_no_text_breaks_the_reader(text: str) -> None:
     assert gsm8k.extract(text) == gsm8k.extract(text)
 
