@@ -77,18 +77,28 @@ def draw_item(draw: random.Random, *, form: Form) -> Item:
     """Any item of a form."""
     family = pick(draw, FAMILIES)
     constant = number(draw, 2, 6 if family.kind == "word" or family.name == "take_{n}" else 60)
-    return told(draw, form, form, family, constant, ARGUMENTS[family.kind])
+    return told(draw, form, form, family, constant, arguments=ARGUMENTS[family.kind])
 
 
 def told(
-    draw: random.Random, kind: str, form: Form, family: Family, constant: int, arguments: Sequence[str]
+    draw: random.Random,
+    kind: str,
+    form: Form,
+    family: Family,
+    constant: int,
+    *,
+    arguments: Sequence[str],
+    further: Sequence[Any] = (),
 ) -> Item:
-    """The item of a family and its constant; its argument is one of these, in asserts the first."""
+    """The item of a family and its constant; its argument is one of these, in asserts the first.
+
+    `further` inputs are tried too, where the prompt does not show what is tried.
+    """
     argument = pick(draw, arguments) if form == "docstring" else arguments[0]  # asserts do not tell it
     name, does = family.name.format(n=constant), family.does.format(n=constant)
     head = f"def {name}({argument}):"
     source = f"{head}\n    return {family.expression.format(n=constant, x=argument)}"
-    inputs = _inputs(draw, family.kind, constant)
+    inputs = [*_inputs(draw, family.kind, constant), *(further if form == "docstring" else ())]
     asserts = tuple(f"assert {name}({given!r}) == {family.meaning(given, constant)!r}" for given in inputs)
     prompt, row = _asked(form, name, does, head, source, asserts)
     fenced = f"```python\n{source}\n```"

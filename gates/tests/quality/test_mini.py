@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -149,6 +151,22 @@ def test_a_harder_choice_has_one_right_answer() -> None:
         assert 4 == len(set(found.row["choices"]))
         assert fact in stated
         assert found.row["choices"][choice.LETTERS.index(found.reply)] in fact
+
+
+def test_a_harder_function_with_a_wrong_constant_fails_its_tests() -> None:
+    """Of a few inputs far from a large constant, a limit of another size passes them all."""
+    for found in sets.DRAWN["mini_docstring"]("edges", 300)[2::3]:
+        if found.kind not in ("large_constant", "two_parts"):
+            continue
+        whole = found.reply.removeprefix("```python\n").removesuffix("\n```")
+        head, _, body = whole.partition("\n")
+        for constant in re.finditer(r"\d+", body):
+            for wrong in (int(constant[0]) - 1, int(constant[0]) + 1):
+                names: dict[str, Any] = {}
+                changed = body[: constant.start()] + str(wrong) + body[constant.end() :]
+                exec(f"{head}\n{changed}\n{found.row['test']}", names)
+                with pytest.raises(AssertionError):
+                    names["check"](names[found.row["entry_point"]])
 
 
 def test_harder_problems_stay_within_three_digits() -> None:
