@@ -208,8 +208,12 @@ class _Judge(Judging):
         low, high = found.interval
         limit = self.settings.number("max_memory_slope_bytes")
         note = f"{found.slope / MIB:+.3f} MiB a minute, 95 % from {low / MIB:+.3f} to {high / MIB:+.3f}"
-        value = high if high <= limit else low if low > limit else None
-        if value is None:
+        value, judged = None, ""
+        if high <= limit:
+            value, judged = high, "upper end"
+        elif low > limit:
+            value, judged = low, "lower end"
+        else:
             note += ": too wide to tell, churn for longer or on a quiet host"
         self.say(
             "churn.memory_slope_bytes",
@@ -218,7 +222,7 @@ class _Judge(Judging):
             interval=found.interval,
             note=note,
             estimate=found.slope,
-            judged="lower end" if value == low else "upper end",
+            judged=judged,
         )
 
     def ceiling(self) -> None:

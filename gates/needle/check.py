@@ -239,7 +239,7 @@ class _Judge:
             baseline=before,
             note=note,
             estimate=slope.value if slope else None,
-            judged="interval's distance from 0" if slope else "",
+            judged="interval's distance from 0" if slope and value is not None else "",
         )
         if self.gap and measure.verdict == "pass":
             return measured(self.settings, measure_id, None, n=n, baseline=before, note=self.gap)

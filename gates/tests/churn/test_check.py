@@ -281,6 +281,7 @@ def test_a_slope_that_is_too_wide_to_tell_is_unknown(tmp_path: Path) -> None:
 
     assert {"memory_slope_bytes": "unknown"} == off(found)
     assert "too wide to tell" in found["memory_slope_bytes"].note
+    assert "" == found["memory_slope_bytes"].judged
 
 
 @pytest.mark.parametrize(("limit", "end", "word"), [(2**40, 1, "upper end"), (1, 0, "lower end")])

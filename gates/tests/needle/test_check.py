@@ -402,6 +402,7 @@ def test_a_slope_that_noise_could_hide_is_unknown() -> None:
     assert (Verdict.UNKNOWN, None) == (noisy.verdict, noisy.value)
     assert "too wide to tell" in noisy.note
     assert noisy.estimate is not None
+    assert "" == noisy.judged
 
 
 def test_a_slope_that_noise_cannot_hide_fails_however_wide_its_interval_is() -> None:
