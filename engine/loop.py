@@ -110,7 +110,8 @@ class Engine:
     @property
     def _open(self) -> int:
         """Requests submitted and not ended."""
-        return self._submitted - self._stepper.ended
+        ended = self._stepper.ended  # read first, or who comes and goes meanwhile is counted as gone alone
+        return self._submitted - ended
 
     def submit(self, request: Request, sink: EventSink) -> Future[None]:
         """Queue a request; the result is there once it is let in, before the next step.

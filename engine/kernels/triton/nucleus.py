@@ -1,8 +1,8 @@
 """What may be drawn of each row: whole weights of its tokens, and the end of what top-k and top-p keep.
 
-Weights are the probabilities' ratios to the likeliest times a power of two, so every sum is exact and neither
-tiles, nor the order of programs, nor other rows decide a token.  What is kept is a prefix of the order of the
-logits: its end is searched for among all float32 numbers, a few bits a launch.
+Weights are whole numbers, the probabilities' ratios to the likeliest times a power of two, so every sum is
+exact and neither tiles, nor the order of programs, nor other rows decide a token.  What is kept is a prefix
+of the order of the logits: its end is searched for among all float32 numbers, a few bits a launch.
 """
 
 from __future__ import annotations
