@@ -270,7 +270,12 @@ def _verdicts(drive: Drive, gates: list[GateSpec], board: Board) -> Any:
     def verdict_of(spec: GateSpec) -> GateVerdict:
         if spec.name not in known:
             later = sum(expected[gate.name] for gate in gates[gates.index(spec) + 1 :])
-            board.gate(spec.title, minutes=budgets[spec.name], expected=expected[spec.name], later=later)
+            board.gate(
+                spec.title,
+                budget_minutes=budgets[spec.name],
+                expected_minutes=expected[spec.name],
+                later_minutes=later,
+            )
             conduct.drive_gate(drive, spec, board)
             settings = drive.profile.table(spec.name)
             known[spec.name] = conduct.judge_gate(drive.folder, spec, settings)

@@ -55,13 +55,15 @@ class Board:
         """One line that stays."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def gate(self, title: str, *, minutes: float, expected: float, later: float) -> None:
-        """A gate starts: minutes of its budget, those it should take, and those of the gates after it."""
+    def gate(
+        self, title: str, *, budget_minutes: float, expected_minutes: float, later_minutes: float
+    ) -> None:
+        """A gate starts, with its budget, what it should take, and what the gates after it should."""
         self._title, self._label = title, "starting"
         self._weights, self._taken = [], 0
         self._gate_began = self._clock()
-        self._expected_s, self._later_s = expected * 60, later * 60
-        self.say(f"[{_clock(self._clock() - self._began)}] {title} - budget {minutes:g} min")
+        self._expected_s, self._later_s = expected_minutes * 60, later_minutes * 60
+        self.say(f"[{_clock(self._clock() - self._began)}] {title} - budget {budget_minutes:g} min")
 
     def cells(self, total: int, *, weights: Sequence[float] | None = None) -> None:
         """The gate says how many cells it will take, and their relative costs if they differ."""

@@ -34,7 +34,7 @@ def board(clock: Clock, *, terminal: bool = False) -> tuple[Board, io.StringIO]:
 
 def test_time_left_follows_the_cost_of_the_cells(clock: Clock) -> None:
     shown, _ = board(clock)
-    shown.gate("Needle", minutes=4, expected=3, later=2)
+    shown.gate("Needle", budget_minutes=4, expected_minutes=3, later_minutes=2)
     shown.cells(3, weights=[1.0, 8.0, 32.0])
     assert shown.left_s() is None
     clock.now = 50.0  # what a gate does before its first cell says nothing of the rate
@@ -57,7 +57,7 @@ def test_later_gates_are_expected_to_keep_the_pace_of_those_before(clock: Clock)
     verdict = GateVerdict("echo", 0.0, None, Judgement(()))
     for started in (0.0, 120.0):
         clock.now = started
-        shown.gate("Echo", minutes=3, expected=2, later=2)
+        shown.gate("Echo", budget_minutes=3, expected_minutes=2, later_minutes=2)
         shown.cells(2)
         shown.cell("one")
         clock.now = started + 60
@@ -69,9 +69,9 @@ def test_later_gates_are_expected_to_keep_the_pace_of_those_before(clock: Clock)
 
 def test_a_gate_that_was_driven_before_says_nothing_of_the_pace(clock: Clock) -> None:
     shown, _ = board(clock)
-    shown.gate("Echo", minutes=3, expected=60, later=2)
+    shown.gate("Echo", budget_minutes=3, expected_minutes=60, later_minutes=2)
     shown.gate_done(GateVerdict("echo", 0.0, None, Judgement(())))
-    shown.gate("Echo", minutes=3, expected=2, later=2)
+    shown.gate("Echo", budget_minutes=3, expected_minutes=2, later_minutes=2)
     shown.cells(2)
     shown.cell("one")
     clock.now = 60
@@ -82,7 +82,7 @@ def test_a_gate_that_was_driven_before_says_nothing_of_the_pace(clock: Clock) ->
 
 def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
     shown, out = board(clock)
-    shown.gate("Needle", minutes=4, expected=3, later=0)
+    shown.gate("Needle", budget_minutes=4, expected_minutes=3, later_minutes=0)
     shown.cells(100)
     for second in range(100):
         clock.now = float(second)
@@ -95,7 +95,7 @@ def test_off_a_terminal_there_is_one_line_a_minute(clock: Clock) -> None:
 
 def test_more_cells_than_planned_are_not_counted_past_the_end(clock: Clock) -> None:
     shown, out = board(clock)
-    shown.gate("Needle", minutes=4, expected=3, later=0)
+    shown.gate("Needle", budget_minutes=4, expected_minutes=3, later_minutes=0)
     shown.cells(1)
     shown.cell("one")
     clock.now = 61.0
@@ -108,7 +108,7 @@ def test_on_a_terminal_the_bar_is_drawn_and_taken_away(clock: Clock, monkeypatch
     monkeypatch.setenv("TERM", "xterm")  # a dumb one, as some CI has, gets lines alone
     shown, out = board(clock, terminal=True)
     with shown:
-        shown.gate("Needle", minutes=4, expected=3, later=0)
+        shown.gate("Needle", budget_minutes=4, expected_minutes=3, later_minutes=0)
 
     assert "Needle - budget 4 min" in out.getvalue()
     assert "\x1b[?25l" in out.getvalue()  # the cursor is hidden while the bar is there

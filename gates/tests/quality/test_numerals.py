@@ -95,7 +95,9 @@ def test_an_endless_repetition_is_read_to_its_end(piece: str) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.text(alphabet="0123456789.,-$/^eE x*\n#\u00b3\u00bd{}\u202f", max_size=40))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    assert gsm8k.extract(text) == gsm8k.extract(text)
+    found = gsm8k.extract(text)
+
+    assert found is None or found.is_finite()
 
 
 def _said(cue: str, text: str) -> str:
