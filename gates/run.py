@@ -90,6 +90,8 @@ def checked(request: Request) -> tuple[list[GateSpec], Path | None]:
     """
     gates, model = chosen(request), request.target.model_file(request.profile)
     record.check_place(request.runs)
+    if model:
+        baseline.check(model.name, request.profile.name)
     request.target.check_answers()
     return gates, model
 
@@ -99,7 +101,6 @@ def run(request: Request, console: Console) -> ExitCode:
     gates, model = checked(request)
     tree = provenance.checkout()
     run_record = _first_record(request, gates, model, tree)
-    baseline.fitting(run_record["model"], request.profile.name)  # a damaged one stops here
     folder = record.create(request.runs, profile=request.profile.name, commit=tree.short)
     job = Job(request.profile, gates, request.target, folder, request.data, request.html)
     folder.write_run(run_record)

@@ -45,20 +45,15 @@ def path_of(model_file: str, profile: str, *, root: Path = FOLDER) -> Path:
 
 def adopt(folder: RunFolder, model: Mapping[str, Any] | None, profile: str, *, root: Path = FOLDER) -> None:
     """Copy the baseline of this very model and profile into the run folder, if there is one."""
-    record = fitting(model, profile, root=root)
-    if record is not None:
+    record = check(model["file"], profile, root=root) if model else None
+    if model and record and record["model_sha256"] == model["sha256"]:  # another model's are no baseline
         write_whole(folder.baseline_json, document(record))
 
 
-def fitting(
-    model: Mapping[str, Any] | None, profile: str, *, root: Path = FOLDER
-) -> Mapping[str, Any] | None:
-    """The baseline of this very model and profile, or None; UsageError for a damaged one."""
-    path = path_of(model["file"], profile, root=root) if model else None
-    if model is None or path is None or not path.is_file():
-        return None
-    record = _checked(path)
-    return record if record["model_sha256"] == model["sha256"] else None  # another model's are no baseline
+def check(model_file: str, profile: str, *, root: Path = FOLDER) -> Mapping[str, Any] | None:
+    """What lies where the baseline of a model and profile is kept, or None; UsageError for a damaged one."""
+    path = path_of(model_file, profile, root=root)
+    return _checked(path) if path.is_file() else None
 
 
 def of_run(folder: RunFolder) -> Baseline | None:

@@ -12,6 +12,7 @@ import pytest
 
 from gates import cli, planning, profile, registry, report
 from gates.errors import ExitCode, InfrastructureError
+from gates.harness import baseline
 from gates.profile import Profile
 from gates.tests.judged import make_run
 
@@ -87,6 +88,20 @@ def test_wrong_usage_is_one_message_and_exit_2(
     assert message in said
     assert "Traceback" not in said
     assert "" == printed.out, "nothing else is said, such as the plan of a run that cannot begin"
+
+
+def test_a_damaged_baseline_begins_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged, runs = tmp_path / "damaged.json", tmp_path / "runs"
+    damaged.write_text("{")
+    monkeypatch.setattr(baseline, "path_of", lambda *_, **__: damaged)
+
+    assert ExitCode.USAGE == cli.main(["run", "--only", "needle", "--runs", str(runs)])
+    printed = capsys.readouterr()
+    assert f"baseline {damaged} is not JSON" in " ".join(printed.err.split())
+    assert "" == printed.out
+    assert [] == list(runs.iterdir())
 
 
 @pytest.mark.parametrize("option", ["--base-url", "--control-url"])

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from gates import planning, registry, run
-from gates.errors import ExitCode, UsageError
+from gates.errors import ExitCode
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.profile import Profile, checked
@@ -55,18 +55,6 @@ def test_a_run_without_the_report_says_how_to_make_it(echo_profile: Profile, mod
     _, folder, said = do(echo_profile, model_file)
 
     assert f"HTML report: python -m gates report {folder.path.name}\n" in said
-
-
-def test_a_damaged_baseline_begins_no_run(
-    echo_profile: Profile, model_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def damaged(*_: object) -> None:
-        raise UsageError("baseline is not JSON")
-
-    monkeypatch.setattr("gates.harness.baseline.fitting", damaged)
-    with pytest.raises(UsageError, match="baseline is not JSON"):
-        do(echo_profile, model_file)
-    assert [] == list((model_file.parent / "runs").iterdir())
 
 
 def test_an_honest_server_passes_and_leaves_the_whole_record(echo_profile: Profile, model_file: Path) -> None:
