@@ -5,6 +5,7 @@ EngineError                 anything the engine reports to a person or a client
 ├── SettingError            a setting from file, environment or command line is wrong
 ├── RuleError               an answer can no longer keep to its grammar (HTTP 500, this request only)
 ├── NumericsError           the model produced numbers that cannot be used (HTTP 500, this request only)
+├── TalkError               `engine chat` got no answer; stands in `engine.talk`
 ├── BrokenCallError         a tool call that a stream has begun to show broke off (HTTP 500, in the stream)
 ├── RequestError            the client's request is wrong (HTTP 400)
 │   ├── ContextLengthError  the prompt does not fit the context (HTTP 400)
