@@ -77,7 +77,10 @@ _MEASURE = shape.fields(
         "better": shape.one_of("lower", "higher"),
         "n": shape.whole,
         "notice": shape.switch,
-    }
+    },
+    interval=shape.maybe(shape.rows(shape.number, least=2)),
+    **dict.fromkeys(("baseline", "estimate"), shape.maybe(shape.number)),
+    **dict.fromkeys(("unit", "note", "judged"), shape.text),
 )
 _VERDICT = shape.fields(
     {

@@ -123,6 +123,22 @@ def test_an_edited_verdict_is_refused(tmp_path: Path, echo_profile: Profile, cha
         folder.read_verdict()
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("interval", [1.0]), ("estimate", "0.5"), ("judged", None), ("baseline", "x"), ("unit", 1)],
+)
+def test_a_measure_with_a_field_that_no_view_can_show_is_refused(
+    field: str, value: Any, tmp_path: Path, echo_profile: Profile
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    content = folder.read_verdict()
+    content["gates"][0]["measures"][0][field] = value
+    folder.verdict_json.write_text(json.dumps(content))
+
+    with pytest.raises(UsageError, match=rf"damaged or was edited.*measures\[0\]\.{field}"):
+        folder.read_verdict()
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
 def test_a_spoiled_verdict_is_refused(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path)
