@@ -28,6 +28,9 @@ RECORDS: Final = ROOT / "reports" / "bench"
 OPEN: Final = "<!-- measured: written by `python reports/speed.py REPORT.json` -->"
 CLOSE: Final = "<!-- end of measured -->"
 
+# What wording or drawing a report raises where a part of it is not what the bench writes.
+BROKEN: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StopIteration)
+
 ALL_LAYERS: Final = 43
 # Bytes that a step of all layers reads: once whatever its rows are, and for each distinct routed expert.
 DENSE_GB: Final = 7.73
@@ -35,6 +38,9 @@ EXPERT_GB: Final = 0.3043
 EXPERTS, USED = 256, 6
 GB10_GB_S: Final = 227  # what others measured as that machine's read bandwidth
 KEPT: Final = 0.9  # share of the read bandwidth that long reads come to
+
+# What a record is worded and drawn from; all other parts may be missing.
+PARTS: Final = ("card", "torch", "triton", "layers", "bandwidth", "decode", "products", "rows", "prefill")
 
 Record = Mapping[str, Any]
 
@@ -198,7 +204,14 @@ def file_name(record: Record) -> str:
 
 
 def wrong(report: Record) -> str:
-    """Why a report cannot be a record, as that of a build that computes wrongly; empty if it can."""
+    """Why a report cannot be a record: cut short, or of a build that computes wrongly; empty if it can."""
+    lacking = [name for name in PARTS if name not in report]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}, as that of a bench that was cut short"
+    if type(report["layers"]) is not int or not re.search("[a-zA-Z0-9]", str(report["card"])):
+        return f"its card is {report['card']!r} and its layers are {report['layers']!r}"
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", str(report.get("date", "2026-01-01"))):
+        return f"its date is {report['date']!r}, which is none"
     if not report.get("storage", {}).get("same_logits", True):
         return "the logits over packed rows and over wide ones of the same values differ"
     if not all(row.get("finite", True) for part in ("decode", "rows") for row in report.get(part, ())):
@@ -219,20 +232,42 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--commit", help="the commit it is of; default: that of this checkout")
     parser.add_argument("--load", type=Path, help="what `engine bench --load MODEL --out FILE` wrote")
     options = parser.parse_args(words)
-    load = json.loads(options.load.read_text(encoding="utf-8")) if options.load else None
-    report = json.loads(options.report.read_text(encoding="utf-8"))
-    if fault := wrong(report):
-        parser.error(f"{options.report} is not kept: {fault}; run `pytest -m device` on that card first")
-    record = completed(report, options.commit or _head(), load)
     from reports.speed_plot import draw
 
-    drawing = draw(record)
-    name = file_name(record)
+    try:
+        load = _read(options.load) if options.load else None
+        report = _read(options.report)
+        if fault := wrong(report):
+            parser.error(f"{options.report} is not kept: {fault}; run `pytest -m device` on that card first")
+        record = completed(report, options.commit or _head(), load)
+        name = file_name(record)
+        drawing, content = draw(record), section(record, name)
+    except BROKEN as error:
+        parser.error(
+            f"{options.report} is not kept: a part of it, or of a timed load, is not as the bench writes it "
+            f"({type(error).__name__}: {error}); it needs a step of one row at 2,048 tokens, and all figures"
+        )
+    document = replaced(DOCUMENT.read_text(encoding="utf-8"), content)
+    # All is made before any of it is written, so that record, plot and document are of one report.
     (RECORDS / name).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     PLOT.write_text(drawing, encoding="utf-8")
-    document = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(replaced(document, section(record, name)), encoding="utf-8")
+    DOCUMENT.write_text(document, encoding="utf-8")
     return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ValueError for anything else, numbers that are none among it."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{path} has the number {word}")
+
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    if not isinstance(found, dict):
+        raise TypeError(f"{path} holds no JSON object")
+    return found
 
 
 def _head() -> str:

@@ -31,7 +31,7 @@ def bench(options: argparse.Namespace) -> int:
     _check_out(options.out)
     if options.memory:
         return _memory(path, settings, options)
-    depths = numbers(options.depths or "512,8192", "--depths", MAX_TOKENS)
+    depths = _depths(options, "512,8192")
     from engine.bench.service import describe, measure
 
     report = measure(path, settings, depths=depths, decode=options.decode)
@@ -42,7 +42,7 @@ def bench(options: argparse.Namespace) -> int:
 def _memory(path: Path, settings: Settings, options: argparse.Namespace) -> int:
     from engine.bench.memory import describe, measure
 
-    depths = numbers(options.depths or "32768,131072", "--depths", MAX_TOKENS)
+    depths = _depths(options, "32768,131072")
     _show(measure(path, settings, depths=depths, decode=options.decode, say=_say), options, describe)
     return 0
 
@@ -70,6 +70,13 @@ def _against(options: argparse.Namespace) -> int:
     return 0
 
 
+def _depths(options: argparse.Namespace, usual: str) -> tuple[int, ...]:
+    found = numbers(options.depths or usual, "--depths", MAX_TOKENS)
+    if not found:
+        raise SettingError(f"--depths is {options.depths!r}; give at least one, as in {usual}")
+    return found
+
+
 def _check_out(path: Path | None) -> None:
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise SettingError(f"--out is {str(path)!r}; allowed is a file in a folder that exists")
@@ -78,8 +85,15 @@ def _check_out(path: Path | None) -> None:
 def _show(
     report: dict[str, Any], options: argparse.Namespace, describe: Callable[[dict[str, Any]], str] | None
 ) -> None:
-    """Write the report where it was asked for, and print it as JSON or in words."""
-    _write(report, options)
+    """Write the report where it was asked for, and print it as JSON or in words.
+
+    EngineError where it cannot be written; then it is printed as JSON, for it was long in the making.
+    """
+    try:
+        _write(report, options)
+    except OSError as error:
+        print(json.dumps(report, indent=1))
+        raise EngineError(f"{_unwritten(options, error)}; the report is printed instead") from None
     if options.json:
         print(json.dumps(report, indent=1))
     elif describe:
@@ -87,8 +101,23 @@ def _show(
 
 
 def _write(report: dict[str, Any], options: argparse.Namespace) -> None:
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    """Write the report whole where one is asked for: until it is, the file of before stays."""
+    if not options.out:
+        return
+    path, text = options.out.resolve(), json.dumps(report, indent=1) + "\n"
+    if path.exists() and not path.is_file():  # a pipe or a device keeps its place
+        path.write_text(text)
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _unwritten(options: argparse.Namespace, error: OSError) -> str:
+    return f"--out {options.out} cannot be written: {error.strerror}"
 
 
 def _measure_card(options: argparse.Namespace) -> dict[str, Any]:
@@ -98,12 +127,19 @@ def _measure_card(options: argparse.Namespace) -> dict[str, Any]:
     plan = Plan(
         model=options.synthetic,
         layers=options.layers,
-        depths=numbers(options.depths or "2048,32768,131072", "--depths", MAX_TOKENS),
+        depths=_depths(options, "2048,32768,131072"),
         rows=numbers(options.rows, "--rows"),
         prefill=numbers(options.prefill, "--prefill", MAX_TOKENS),
         steps=options.decode,
     )
-    return measure(plan, _say, lambda report: _write(report, options))
+
+    def keep(report: dict[str, Any]) -> None:
+        try:
+            _write(report, options)
+        except OSError as error:  # the parts to come may be written yet, and all of it is printed at last
+            _say(f"{_unwritten(options, error)}; measuring goes on")
+
+    return measure(plan, _say, keep)
 
 
 def _time_load(options: argparse.Namespace) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def write_model(path: Path, spec: ModelSpec, shown: TextIO, *, device: torch.dev
     next; another kind of device makes other numbers.
     SettingError for a folder that does not exist, EngineError with the numbers where the disk lacks room.
     """
-    if path.is_dir() or not path.parent.is_dir():
+    if (path.exists() and not path.is_file()) or not path.parent.is_dir():
         raise SettingError(f"--write is {str(path)!r}; allowed is a file in a folder that exists")
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     source = Synthetic(spec, device)

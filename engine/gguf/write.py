@@ -62,11 +62,15 @@ def lay_out(
 def write(path: Path, layout: Layout, data: Callable[[TensorInfo], Iterable[Bytes]]) -> None:
     """Write the file; `data` gives the bytes of a tensor in pieces, each used before the next is asked for.
 
-    EngineError with the numbers when the disk lacks the space, before anything is written or on the way;
-    whatever goes wrong, no part of a file is left.
+    EngineError with the numbers when the disk lacks the space, before anything is written or on the way,
+    and for a path that is no file, such as a device; whatever goes wrong, no part of a file is left.
     """
+    path = path.resolve()  # a link stays one, and its target is what is replaced
+    if path.exists() and not path.is_file():
+        raise EngineError(f"{path} is there and is no file; name a new file, or one that may be replaced")
     partial = path.with_name(path.name + ".partial")
     try:
+        partial.unlink(missing_ok=True)  # of a writer that was killed: its room is needed
         _check_space(path, layout)
         with partial.open("wb", buffering=0) as file:
             _write_all(file, layout, data)

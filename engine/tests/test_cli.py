@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -53,6 +54,38 @@ def test_a_bench_that_is_cut_short_leaves_what_it_found(
     assert {"decode": [1], "rows": [2]} == json.loads(out.read_text())
 
 
+def test_a_synthetic_model_takes_no_place_of_a_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert 2 == main([*CARD, "--layers", "1", "--write", str(tmp_path / "pipe")])
+    assert "--write is" in capsys.readouterr().err
+
+
+def test_a_full_disk_costs_neither_the_report_of_a_bench_nor_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(_plan: object, _say: object, keep: Callable[[dict[str, object]], None]) -> dict[str, object]:
+        keep({"decode": [1]})
+        return {"decode": [1], "rows": [2]}
+
+    def refuse(_: Path, __: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("engine.device.bench.measure", measure)
+    monkeypatch.setattr(Path, "replace", refuse)
+    out = tmp_path / "report.json"
+    out.write_text("before")
+    code = main([*CARD, "--out", str(out)])
+    printed = capsys.readouterr()
+
+    assert 1 == code
+    assert {"decode": [1], "rows": [2]} == json.loads(printed.out)
+    assert 2 == printed.err.count("No space left on device")
+    assert ["before"] == [path.read_text() for path in tmp_path.iterdir()]
+
+
 def test_inspect_answers_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["inspect", "--spec", "v4-flash", "--memory", "119GiB"])
     printed = capsys.readouterr().out
@@ -83,6 +116,8 @@ def test_inspect_answers_without_a_file(capsys: pytest.CaptureFixture[str]) -> N
         pytest.param([*CARD, "--decode", "0"], 2, "--decode", id="no_steps"),
         pytest.param([*CARD, "--prefill", "100"], 2, "4096", id="half_a_chunk"),
         pytest.param([*CARD, "--out", "none/report.json"], 2, "--out", id="no_folder"),
+        pytest.param([*CARD, "--depths", ","], 2, "at least one", id="no_depths"),
+        pytest.param(["bench", "--memory", "--depths", ","], 2, "at least one", id="no_depths_of_memory"),
         pytest.param(["run", __file__, "-p", "x", "-n", "0"], 2, "--max-tokens", id="max_tokens"),
     ],
 )

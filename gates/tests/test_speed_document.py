@@ -196,3 +196,44 @@ def test_a_report_of_a_build_that_computes_wrongly_is_not_kept(
 
     assert said in capsys.readouterr().err
     assert "" == speed.wrong(small())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("", "JSONDecodeError", id="empty"),
+        pytest.param("[]", "no JSON object", id="list"),
+        pytest.param('{"layers": 5}', "it lacks card, torch", id="cut_short"),
+        pytest.param(json.dumps(small() | {"decode": []}), "2,048 tokens", id="no_step"),
+        pytest.param(json.dumps(small() | {"bandwidth": {"copy_tb_s": "x"}}), "not kept", id="words"),
+        pytest.param(json.dumps(small() | {"bandwidth": {"copy_tb_s": 0}}), "not kept", id="zero"),
+        pytest.param(json.dumps(small() | {"layers": float("nan")}), "number NaN", id="nan"),
+        pytest.param(json.dumps(small() | {"layers": "5"}), "layers are '5'", id="layers"),
+        pytest.param(json.dumps(small() | {"date": "../../x"}), "its date is", id="date"),
+        pytest.param(json.dumps(small() | {"storage": []}), "not kept", id="storage"),
+        pytest.param(None, "cannot be read", id="missing"),
+    ],
+)
+def test_a_damaged_or_partial_report_is_refused_in_one_line_and_changes_nothing(
+    content: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = tmp_path / "report.json"
+    if content is not None:
+        report.write_text(content)
+    (tmp_path / "RECORDS").mkdir()
+    for name in ("RECORDS", "PLOT", "DOCUMENT"):
+        monkeypatch.setattr(speed, name, tmp_path / name)
+    speed.DOCUMENT.write_text(f"{speed.OPEN}\nold\n{speed.CLOSE}\n")
+
+    with pytest.raises(SystemExit) as stop:
+        speed.main([str(report), "--commit", "abc1234"])
+
+    assert 2 == stop.value.code
+    assert said in capsys.readouterr().err
+    assert "old" in speed.DOCUMENT.read_text()
+    assert not speed.PLOT.exists()
+    assert [] == list(speed.RECORDS.iterdir())

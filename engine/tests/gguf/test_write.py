@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,28 @@ def test_no_part_of_a_file_is_left_and_an_older_one_is_kept(
     with pytest.raises(raised):
         write(path, lay_out(METADATA, [("big", (8192,), QuantType.F32)]), data)
     assert {path: b"older"} == {found: found.read_bytes() for found in tmp_path.iterdir()}
+
+
+def test_room_that_a_killed_writer_took_is_given_back_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "model.gguf.partial"
+    left.write_bytes(bytes(1000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 0, 0 if left.exists() else 10**6))
+    write(tmp_path / "model.gguf", lay_out(METADATA, [("big", (64,), QuantType.F32)]), lambda i: [content(i)])
+
+    assert [tmp_path / "model.gguf"] == list(tmp_path.iterdir())
+
+
+def test_what_is_no_file_keeps_its_place_and_a_link_its_target(tmp_path: Path) -> None:
+    layout = lay_out(METADATA, [("big", (64,), QuantType.F32)])
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    target.write_bytes(b"older")
+    link.symlink_to(target)
+    write(link, layout, lambda i: [content(i)])
+
+    with pytest.raises(EngineError, match="is no file"):
+        write(pipe, layout, lambda _: pytest.fail("data was made"))
+    assert pipe.is_fifo()
+    assert (True, layout.nbytes) == (link.is_symlink(), target.stat().st_size)
