@@ -157,7 +157,7 @@ def _fingerprint(file: GGUFFile, spec: ModelSpec, rows: str) -> str:
     found = hashlib.sha256(f"{spec!r} {rows}".encode())
     for name, info in sorted(file.tensors.items()):
         found.update(f"{name} {info.type} {info.shape}".encode())
-        found.update(bytes(file.raw(name)[:FINGERPRINT_BYTES]))
+        found.update(bytes(file.raw(name, FINGERPRINT_BYTES)))
     return found.hexdigest()
 
 

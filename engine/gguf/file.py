@@ -1,12 +1,14 @@
 """Reading a GGUF container (version 3, little endian): metadata and where each tensor lies.
 
 Every count, length, offset and product is checked against the file before it is used.
-The file is mapped, not read.
+The structure is mapped; tensors are read, so that a file which shrinks meanwhile is an error and does not end
+the process.
 Knows nothing of which keys or tensors a model must have.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +32,7 @@ from engine.gguf.quants import Bytes, QuantType, block, decode
 MetaValue = bool | int | float | str | NumberArray | StringArray
 
 _VERSION: Final = 3
+_PIECE: Final = 64 << 20  # bytes of one read; the system gives at most 2 GiB
 _DEFAULT_ALIGNMENT: Final = 32
 _MAX_ALIGNMENT: Final = 1 << 20
 _MAX_KEYS: Final = 16_384
@@ -87,13 +90,14 @@ class GGUFFile:
     kinds: Mapping[str, MetaKind]
     tensors: Mapping[str, TensorInfo]
     alignment: int
-    _bytes: Bytes
+    _reader: _Reader
 
     @classmethod
     def open(cls, path: str | Path) -> GGUFFile:
         """Map a file and check all of its structure; ModelFileError says what is wrong with it."""
         path = Path(path)
-        buffer = _map(path)
+        reader = _Reader(path)
+        buffer = reader.mapped()
         cursor = Cursor(buffer, str(path))
         _check_magic(cursor, buffer[:32])
         n_tensors = cursor.count("the number of tensors", each=33, most=_MAX_TENSORS)
@@ -107,13 +111,14 @@ class GGUFFile:
             kinds=MappingProxyType(kinds),
             tensors=MappingProxyType(tensors),
             alignment=alignment,
-            _bytes=np.frombuffer(buffer, np.uint8),
+            _reader=reader,
         )
 
-    def raw(self, name: str) -> Bytes:
-        """Bytes of a tensor, a read-only view of the mapped file."""
+    def raw(self, name: str, most: int | None = None) -> Bytes:
+        """Bytes of a tensor, or at most the first ones, read-only; ModelFileError where the file was cut."""
         info = self._info(name)
-        return self._bytes[info.offset : info.offset + info.nbytes]
+        count = info.nbytes if most is None else min(most, info.nbytes)
+        return self._reader.read(info, count)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A tensor decoded to a new float32 (or int32) array of its shape."""
@@ -129,18 +134,49 @@ class GGUFFile:
         return info
 
 
-def _map(path: Path) -> mmap:
-    """Map a regular, non-empty file."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise ModelFileError(f"{path}: a model is a regular file, found something else")
-        if found.st_size < 24:
-            raise ModelFileError(f"{path}: {found.st_size} bytes long, a GGUF header alone has 24")
-        with path.open("rb") as file:
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{path}: the file cannot be opened: {error}") from None
+class _Reader:
+    """A regular, non-empty file, open as long as this lives; ModelFileError where it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._descriptor = path, -1
+        try:
+            found = path.stat()  # before it is opened: a pipe would wait for its writer
+            if not stat.S_ISREG(found.st_mode):
+                raise ModelFileError(f"{path}: a model is a regular file, found something else")
+            if found.st_size < 24:
+                raise ModelFileError(f"{path}: {found.st_size} bytes long, a GGUF header alone has 24")
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except (OSError, ValueError) as error:
+            raise ModelFileError(f"{path}: the file cannot be opened: {error}") from None
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def mapped(self) -> mmap:
+        """All of it as a mapping, for its structure."""
+        try:
+            return mmap(self._descriptor, 0, access=ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ModelFileError(f"{self._path}: the file cannot be mapped: {error}") from None
+
+    def read(self, info: TensorInfo, count: int) -> Bytes:
+        """The first so many bytes of a tensor."""
+        data = np.empty(count, np.uint8)
+        done = 0
+        while done < count:
+            try:
+                got = os.preadv(self._descriptor, [data[done : done + _PIECE].data], info.offset + done)
+            except OSError as error:
+                raise ModelFileError(f"{self._path}: it cannot be read: {error.strerror}") from None
+            if not got:
+                raise ModelFileError(
+                    f"{self._path}: tensor {quote(info.name)} needs bytes up to {info.offset + info.nbytes}, "
+                    f"but the file now ends at {info.offset + done}; it was changed while it was read"
+                )
+            done += got
+        data.flags.writeable = False
+        return data
 
 
 def _check_magic(cursor: Cursor, head: bytes) -> None:

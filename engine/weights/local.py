@@ -1,4 +1,4 @@
-"""Weights of a mapped model file, decoded to float32 on request, one tensor at a time.
+"""Weights of a model file, decoded to float32 on request, one tensor at a time.
 
 Nothing is kept here: what the graph does not hold is free again.  Knows nothing of what tensors are for.
 """

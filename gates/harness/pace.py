@@ -14,6 +14,7 @@ from gates.errors import UsageError
 from gates.harness import record
 
 LOOKED_AT: Final = 20  # runs: older ones say little of today's tree and host
+LONGEST_S: Final = 7 * 86400.0  # no gate takes a week
 OF_BUDGET: Final = 2 / 3  # a budget has room for a host that is half as slow again
 SURE_S: Final = 60.0  # so much of a run as it was expected weighs against what is seen in its first cells
 
@@ -24,11 +25,15 @@ def last_minutes(runs: Path, profile: str) -> Mapping[str, float]:
     for path in reversed(record.runs(runs)[-LOOKED_AT:]):
         try:
             content = record.RunFolder(path).read_verdict()
-        except UsageError:  # not judged yet, or damaged: what an older run took must not stop a new one
+        except (
+            UsageError,
+            OSError,
+        ):  # not judged yet, or damaged: it must not stop a new run
             continue
         if content["profile"] == profile and content["run"]["state"] == record.State.FINISHED:
             for gate in content["gates"]:
-                found.setdefault(gate["name"], gate["seconds"] / 60)
+                if 0 < gate["seconds"] <= LONGEST_S:  # an edited or damaged time says nothing
+                    found.setdefault(gate["name"], gate["seconds"] / 60)
     return found
 
 

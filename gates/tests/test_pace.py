@@ -40,6 +40,18 @@ def test_a_run_without_a_gate_hides_no_older_one_that_drove_it(tmp_path: Path, e
     assert {"echo", "run"} == pace.last_minutes(tmp_path, "echo").keys()
 
 
+@pytest.mark.parametrize("seconds", [-60.0, -1e-9, 0, 1e308, 10**300])
+def test_a_time_that_no_gate_takes_is_not_expected_of_the_next(
+    tmp_path: Path, echo_profile: Profile, seconds: float
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    verdict = folder.read_verdict()
+    gates = [gate | {"seconds": seconds} for gate in verdict["gates"]]
+    folder.verdict_json.write_text(json.dumps(verdict | {"gates": gates}))
+
+    assert {} == pace.last_minutes(tmp_path, "echo")
+
+
 def test_a_gate_is_expected_to_take_what_it_took_or_the_usual_part_of_its_budget() -> None:
     expected = pace.expected_minutes(
         {"needle": 4.0, "churn": 3.0, "quality": 3.0}, {"needle": 2.5, "quality": 0.0}

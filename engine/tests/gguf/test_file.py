@@ -87,13 +87,25 @@ def test_a_tensor_of_the_package_reads_back_byte_for_byte(tmp_path: Path, type: 
     assert np.array_equal([1, 1, 1], file.array("first"))
 
 
-def test_raw_bytes_are_a_view_that_cannot_be_written(tmp_path: Path) -> None:
+def test_raw_bytes_cannot_be_written(tmp_path: Path) -> None:
     file = opened(tmp_path, sound())
 
     raw = file.raw("out.weight")
 
-    assert np.shares_memory(raw, file.raw("out.weight"))
+    assert np.array_equal(raw[:5], file.raw("out.weight", 5))
+    assert np.array_equal(raw, file.raw("out.weight", raw.size + 1))
     assert not raw.flags.writeable
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    """Mapped, its bytes would be zeros, or the end of the process."""
+    file = opened(tmp_path, sound())
+    last = max(file.tensors.values(), key=lambda info: info.offset)
+    os.truncate(file.path, last.offset + 2)
+
+    assert 2 == len(file.raw(last.name, 2))
+    with pytest.raises(ModelFileError, match=f"ends at {last.offset + 2}; it was changed while it was read"):
+        file.array(last.name)
 
 
 def test_a_custom_alignment_is_followed(tmp_path: Path) -> None:
