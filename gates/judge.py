@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gates import conduct, outcome, profile
 from gates.errors import UsageError
 from gates.harness import record
 from gates.harness.record import RunFolder
 from gates.harness.verdict import RunVerdict
+
+SHOWN: Final = 60  # characters of a field that differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             lines.append(f"{name} was {_said(old.get(name))}, is {_said(new.get(name))}")
+            if _said(old.get(name)) == _said(new.get(name)):
+                lines[-1] = f"{name}: {_other(old[name], new[name])}"
     if not lines and before != after:
         lines.append("the same claims, but other words or digests around them")
     return lines
@@ -80,6 +84,17 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 def _measures(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {measure["id"]: measure for gate in content["gates"] for measure in gate["measures"]}
+
+
+def _other(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first field in which two measures of the same value differ."""
+    known = {key: (_short(old, key), _short(new, key)) for key in sorted(old.keys() | new.keys())}
+    field = next(key for key in known if (key in old, old.get(key)) != (key in new, new.get(key)))
+    return "{} was {}, is {}".format(field, *known[field])
+
+
+def _short(measure: Mapping[str, Any], field: str) -> str:
+    return repr(measure[field])[:SHOWN] if field in measure else "absent"
 
 
 def _said(measure: Mapping[str, Any] | None) -> str:

@@ -125,7 +125,7 @@ def _forbids(measure: Mapping[str, Any]) -> bool:
 
 def _checked(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_bytes())
+        record = shape.parsed(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"baseline {path} is not JSON: {error}") from error
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:

@@ -171,7 +171,7 @@ class RunFolder:
     def read_run(self) -> dict[str, Any]:
         """The content of `run.json`; UsageError when this is not the folder of a run."""
         try:
-            record = json.loads(self.run_json.read_bytes())
+            record = shape.parsed(self.run_json.read_bytes())
         except FileNotFoundError:
             raise UsageError(f"{self.path} is not the folder of a run: it has no run.json") from None
         except (ValueError, RecursionError) as error:
@@ -186,19 +186,22 @@ class RunFolder:
             name = self.path.name
             raise UsageError(f"run {name} has no verdict yet: run `python -m gates judge {name}` first")
         try:
-            content = json.loads(self.verdict_json.read_bytes())
+            content = shape.parsed(self.verdict_json.read_bytes())
         except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"{self.verdict_json} is not JSON ({error}); move it away, then judge the run again"
             ) from error
-        if not isinstance(content, dict):
-            raise UsageError(f"{self.verdict_json} is not a verdict; move it away, then judge the run again")
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise UsageError(
+                f"{self.verdict_json} is not a verdict of schema {SCHEMA}; "
+                "move it away, then judge the run again"
+            )
         return _sound(self.verdict_json, content, _VERDICT, mend="move it away, then judge the run again")
 
     def read_details(self) -> dict[str, Any]:
         """The content of `details.json`; empty when it was never written or is damaged."""
         try:
-            content = json.loads(self.details_json.read_bytes())
+            content = shape.parsed(self.details_json.read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}

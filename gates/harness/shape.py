@@ -6,6 +6,7 @@ Knows no record.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -15,6 +16,23 @@ Shape = Callable[[Any, str], str]
 
 SHOWN = 60  # characters of a wrong value that the words repeat
 MOST_DIGITS = 300  # of a whole number; no float holds more than 308, and no count has thirty
+
+
+def parsed(text: bytes) -> Any:
+    """The value of a JSON text; ValueError for anything else, also for NaN and numbers beyond all floats:
+    what is made from a record could not hold it."""
+    return json.loads(text, parse_constant=_refused, parse_float=_finite)
+
+
+def _refused(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:SHOWN]} is beyond all floats")
+    return number
 
 
 def parsed_whole(digits: str) -> int:

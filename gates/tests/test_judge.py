@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,26 @@ def test_a_record_changed_afterwards_is_seen(echo_profile: Profile, model_file: 
     assert "NOT the recorded verdict" in judge.write(folder, again)
     assert "pass" == verdict_of(folder)["verdict"]
     assert (folder.path / "verdict.rejudged.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"limit": 0.5}, "echo.right_ratio: limit was 0.5, is 1"),
+        ({"estimate": None}, "echo.right_ratio: estimate was None, is absent"),
+        ({"value": 0.5}, r"echo.right_ratio was pass \(0.5\), is pass \(1.0\)"),
+    ],
+)
+def test_what_differs_of_a_claim_is_said(
+    tmp_path: Path, echo_profile: Profile, changed: dict[str, Any], said: str
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    content = folder.read_verdict()
+    content["gates"][0]["measures"][0] |= changed
+    folder.verdict_json.write_text(json.dumps(content))
+
+    with pytest.raises(UsageError, match=said):
+        judge.confirm(folder)
 
 
 def test_a_record_changed_after_its_verdict_is_not_confirmed(echo_profile: Profile, model_file: Path) -> None:

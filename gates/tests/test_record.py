@@ -139,6 +139,29 @@ def test_a_measure_with_a_field_that_no_view_can_show_is_refused(
         folder.read_verdict()
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_no_record_can_hold_is_refused_wherever_it_stands(
+    tmp_path: Path, echo_profile: Profile, number: str
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    for path in (folder.run_json, folder.verdict_json):
+        path.write_text(path.read_text().replace('"load_1min": 0.1', f'"load_1min": {number}'))
+
+    with pytest.raises(UsageError, match=r"run\.json is not JSON"):
+        folder.read_run()
+    with pytest.raises(UsageError, match=r"verdict\.json is not JSON"):
+        folder.read_verdict()
+
+
+@pytest.mark.parametrize("schema", [0, 2, None, "1"])
+def test_a_verdict_of_another_schema_is_refused(tmp_path: Path, echo_profile: Profile, schema: Any) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    folder.verdict_json.write_text(json.dumps(folder.read_verdict() | {"schema": schema}))
+
+    with pytest.raises(UsageError, match="is not a verdict of schema 1; move it away"):
+        folder.read_verdict()
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
 def test_a_spoiled_verdict_is_refused(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path)
