@@ -62,8 +62,8 @@ class Routes:
     """Experts int32 [M, K] and weights [M, K] of a step, and groups of up to four pairs of one expert each.
 
     A pair is row K + slot.  `active` [M K] names each group's expert, `counts` its pairs, `pairs` [M K,
-    4] which, `total` [1] is the number of groups.  `scratch` int32 [2, M K] belongs to whoever fills the rest
-    in.
+    4] which, `total` [1] is the number of groups.  `scratch` int32 [2 M K + 1], zero at first, belongs to
+    whoever fills the rest in.
     """
 
     experts: Tensor
@@ -83,7 +83,7 @@ class Routes:
 
         weights, most = torch.zeros(rows, used, device=device), rows * used
         groups = integers(most), integers(most), integers(most, PAIRS), integers(1)
-        return cls(integers(rows, used), weights, *groups, integers(2, most))
+        return cls(integers(rows, used), weights, *groups, integers(2 * most + 1))
 
 
 @dataclass(frozen=True, slots=True)
