@@ -278,7 +278,15 @@ class DecodeStep:
             page_tokens=PAGE_TOKENS,
         )
         attention.combine(
-            work.partial, layer.sinks, kind, work.mixed, rope=spec.rope_dim, groups=spec.o_groups
+            work.partial,
+            self.positions,
+            far,
+            layer.sinks,
+            kind,
+            work.mixed,
+            window=spec.window,
+            rope=spec.rope_dim,
+            groups=spec.o_groups,
         )
         self._products.grouped(work.mixed, layer.leave_a, work.left)
         planes.planes(work.left, work.leaving)

@@ -2,7 +2,8 @@
 
 A row's visible rows form one list, window first, cut in tiles; programs take fixed tiles, so the order of
 every sum depends on the position alone.  Both operands of every product are BF16: a cached row is exact in
-it, queries and weights come in two parts.  `attend` leaves partial results, `combine` adds them up in order.
+it, queries and weights come in two parts.  `attend` leaves partial results, `combine` adds them up in order;
+a program without a tile leaves nothing, and nothing of it is read.
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ class Partial:
 
 
 @triton.jit
+def _far(position, ratio: tl.constexpr, topk: tl.constexpr):
+    """Compressed rows that a position sees."""
+    far = 0
+    if ratio > 0:
+        far = (position + 1) // ratio
+        if topk > 0:
+            far = tl.minimum(far, topk)
+    return far
+
+
+@triton.jit
 def _attend(
     queries,
     positions,
@@ -66,56 +78,60 @@ def _attend(
     group: tl.constexpr,
     tile: tl.constexpr,
 ):
-    follow()
     split = tl.program_id(0)
-    head = tl.program_id(1) * group + tl.arange(0, group)
     row = tl.program_id(2).to(tl.int64)
-    position = tl.load(positions + row)
-    slot = tl.load(slots + row).to(tl.int64)
-    ring += slot * ring_rows * row_stride
-    pages += slot * page_stride
-    far = 0
-    if ratio > 0:
-        far = (position + 1) // ratio
-        if topk > 0:
-            far = tl.minimum(far, topk)
-    column = tl.arange(0, width)
-    at_q = queries + row * 2 * heads * width + head[:, None] * width + column[None, :]
-    high = tl.load(at_q).to(OPERAND)
-    low = tl.load(at_q + heads * width).to(OPERAND)
-    peak = tl.full([group], float("-inf"), tl.float32)
-    total = tl.zeros([group], tl.float32)
-    out = tl.zeros([group, width], tl.float32)
-    for at in range(split, tl.cdiv(window + far, tile), splits):
-        entry = at * tile + tl.arange(0, tile)
-        seen = position - window + 1 + entry
-        near = entry < window
-        live = tl.where(near, seen >= 0, entry < window + far)
-        line = ring + tl.where(near & live, seen % ring_rows, 0).to(tl.int64) * row_stride
-        if ratio > 0:
-            compressed = entry - window
-            if topk > 0:
-                compressed = tl.load(chosen + row * topk + compressed, mask=live & (entry >= window), other=0)
-            inside = live & (entry >= window)
-            page = tl.load(pages + compressed // per_page, mask=inside, other=0).to(tl.int64)
-            away = pool + (page * per_page + compressed % per_page) * row_stride
-            line = tl.where(near, line, away)
-        k = load_kv(line, live, nope, width, tile).to(OPERAND)
-        score = tl.dot(low, tl.trans(k), tl.dot(high, tl.trans(k)))
-        score = tl.where(live[None, :], score, float("-inf"))
-        top = tl.maximum(peak, tl.max(score, 1))
-        safe = tl.where(top == float("-inf"), 0.0, top)
-        weight = tl.exp(score - safe[:, None])
-        fade = tl.exp(peak - safe)
-        total = total * fade + tl.sum(weight, 1)
-        first = narrow(weight)
-        second = narrow(weight - first.to(tl.float32))
-        out = tl.dot(second.to(OPERAND), k, tl.dot(first.to(OPERAND), k, out * fade[:, None]))
-        peak = top
-    to = (row * splits + split) * heads + head
-    tl.store(sums + to[:, None] * width + column[None, :], out)
-    tl.store(peaks + to * 2, peak)
-    tl.store(peaks + to * 2 + 1, total)
+    position, slot = (
+        tl.load(positions + row),
+        tl.load(slots + row).to(tl.int64),
+    )  # no launch of a step writes them
+    follow()
+    far = _far(position, ratio, topk)
+    tiles = tl.cdiv(window + far, tile)
+    if split < tiles:
+        head = tl.program_id(1) * group + tl.arange(0, group)
+        ring += slot * ring_rows * row_stride
+        pages += slot * page_stride
+        column = tl.arange(0, width)
+        at_q = queries + row * 2 * heads * width + head[:, None] * width + column[None, :]
+        high = tl.load(at_q).to(OPERAND)
+        low = tl.load(at_q + heads * width).to(OPERAND)
+        peak = tl.full([group], float("-inf"), tl.float32)
+        total = tl.zeros([group], tl.float32)
+        out = tl.zeros([group, width], tl.float32)
+        for at in range(split, tiles, splits):
+            entry = at * tile + tl.arange(0, tile)
+            seen = position - window + 1 + entry
+            near = entry < window
+            live = tl.where(near, seen >= 0, entry < window + far)
+            line = ring + tl.where(near & live, seen % ring_rows, 0).to(tl.int64) * row_stride
+            if ratio > 0:
+                compressed = entry - window
+                if topk > 0:
+                    compressed = tl.load(
+                        chosen + row * topk + compressed, mask=live & (entry >= window), other=0
+                    )
+                inside = live & (entry >= window)
+                page = tl.load(pages + compressed // per_page, mask=inside, other=0).to(tl.int64)
+                away = pool + (page * per_page + compressed % per_page) * row_stride
+                # A stored row is a multiple of 8 bytes; behind a choice of two addresses the compiler does
+                # not see it, and would read bytes one by one.
+                line = tl.multiple_of(tl.where(near, line, away), [8])
+            k = load_kv(line, live, nope, width, tile).to(OPERAND)
+            score = tl.dot(low, tl.trans(k), tl.dot(high, tl.trans(k)))
+            score = tl.where(live[None, :], score, float("-inf"))
+            top = tl.maximum(peak, tl.max(score, 1))
+            safe = tl.where(top == float("-inf"), 0.0, top)
+            weight = tl.exp(score - safe[:, None])
+            fade = tl.exp(peak - safe)
+            total = total * fade + tl.sum(weight, 1)
+            first = narrow(weight)
+            second = narrow(weight - first.to(tl.float32))
+            out = tl.dot(second.to(OPERAND), k, tl.dot(first.to(OPERAND), k, out * fade[:, None]))
+            peak = top
+        to = (row * splits + split) * heads + head
+        tl.store(sums + to[:, None] * width + column[None, :], out)
+        tl.store(peaks + to * 2, peak)
+        tl.store(peaks + to * 2 + 1, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +179,7 @@ def attend(
         ring.shape[1],
         ratio,
         page_tokens // ratio if ratio else 1,
-        0 if chosen is None else chosen.shape[1],
+        _most(far),
         SPLITS,
         HEADS,
         TILE,
@@ -177,6 +193,7 @@ def attend(
 def _combine(
     sums,
     peaks,
+    positions,
     sinks,
     angles,
     angle_stride,
@@ -187,23 +204,29 @@ def _combine(
     width: tl.constexpr,
     rope: tl.constexpr,
     group_heads: tl.constexpr,
+    window: tl.constexpr,
+    ratio: tl.constexpr,
+    topk: tl.constexpr,
     splits: tl.constexpr,
+    tile: tl.constexpr,
     room: tl.constexpr,
 ):
-    follow()
     row = tl.program_id(0).to(tl.int64)
+    far = _far(tl.load(positions + row), ratio, topk)  # no launch of a step writes positions
+    follow()
+    parts = tl.minimum(tl.cdiv(window + far, tile), splits)
     head = tl.program_id(1)
     part = tl.arange(0, room)
     at = (row * splits + part) * heads + head
-    peak = tl.load(peaks + at * 2, mask=part < splits, other=float("-inf"))
-    total = tl.load(peaks + at * 2 + 1, mask=part < splits, other=0.0)
+    peak = tl.load(peaks + at * 2, mask=part < parts, other=float("-inf"))
+    total = tl.load(peaks + at * 2 + 1, mask=part < parts, other=0.0)
     sink = tl.load(sinks + head)
     top = tl.maximum(tl.max(peak, 0), sink)
     fade = tl.exp(peak - top)
     whole = tl.sum(total * fade, 0) + tl.exp(sink - top)
     column = tl.arange(0, width)
     turned = column >= width - rope
-    shown = (part < splits)[:, None]
+    shown = (part < parts)[:, None]
     share = (fade / whole)[:, None]
     out = tl.sum(share * tl.load(sums + at[:, None] * width + column[None, :], mask=shown, other=0.0), 0)
     mates = tl.load(
@@ -223,12 +246,27 @@ def _combine(
     )
 
 
-def combine(partial: Partial, sinks: Tensor, angles: Tensor, out: Planes, *, rope: int, groups: int) -> None:
-    """Planes [groups, M, width / 8, 16] of the output, rotated back; `sinks` [H] only take weight."""
+def combine(
+    partial: Partial,
+    positions: Tensor,
+    far: Far | None,
+    sinks: Tensor,
+    angles: Tensor,
+    out: Planes,
+    *,
+    window: int,
+    rope: int,
+    groups: int,
+) -> None:
+    """Planes [groups, M, width / 8, 16] of the output, rotated back; `sinks` [H] only take weight.
+
+    `positions` int32 [M], `far` and `window` are those of `attend`.
+    """
     rows, splits, heads, width = partial.sums.shape
     _combine[(rows, heads)](
         partial.sums,
         partial.peaks,
+        positions,
         sinks,
         angles,
         angles.stride(0),
@@ -239,8 +277,17 @@ def combine(partial: Partial, sinks: Tensor, angles: Tensor, out: Planes, *, rop
         width,
         rope,
         heads // groups,
+        window,
+        far.ratio if far else 0,
+        _most(far),
         splits,
+        TILE,
         triton.next_power_of_2(splits),
         launch_pdl=True,
         num_warps=8,
     )
+
+
+def _most(far: Far | None) -> int:
+    """Compressed rows that are chosen at most; 0 where all are seen."""
+    return 0 if far is None or far.chosen is None else far.chosen.shape[1]

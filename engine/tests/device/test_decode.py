@@ -122,6 +122,16 @@ def test_a_step_draws_by_the_rules_of_its_rows() -> None:
 
 
 @torch.inference_mode()
+def test_nothing_is_read_where_a_program_had_no_tile() -> None:
+    setting = Setting(one_layer(0, hashed=True), 3)
+    plain, poisoned = (setting.step(setting.device_cache(), 0, 1) for _ in range(2))
+    poisoned._work.partial.sums.fill_(torch.nan)
+    poisoned._work.partial.peaks.fill_(torch.nan)
+
+    assert torch.equal(plain.run(), poisoned.run())
+
+
+@torch.inference_mode()
 def test_a_row_keeps_its_bits_in_a_step_of_several(sparse: Sparse) -> None:
     together = sparse.setting.run(sparse.setting.device_cache(), 0, 2)
 
