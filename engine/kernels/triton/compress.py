@@ -15,24 +15,30 @@ from engine.kernels.triton.project import rope_pair
 from engine.kernels.triton.rows import store_index, store_kv
 
 PAGE_TOKENS = 128
+AHEAD = tl.constexpr(8)  # slots of a window that are loaded at a time; every window has a multiple of them
 
 
 @triton.jit
 def _pool(keys, scores, column, ratio: tl.constexpr, channels: tl.constexpr, window, OVERLAP: tl.constexpr):
     """Softmax over the slots per channel, weighted sum: [width] of the channels `column`."""
+    count: tl.constexpr = OVERLAP * 4 + ratio
     peak = tl.full(column.shape, float("-inf"), tl.float32)
-    for at in range(OVERLAP * 4 + ratio):
-        place, shift = _slot(at, channels, window, OVERLAP)
-        score = tl.load(scores + place * channels + shift + column)
-        peak = tl.maximum(peak, tl.where((at < OVERLAP * 4) & (window == 0), float("-inf"), score))
+    for start in range(0, count, AHEAD):
+        for step in tl.static_range(AHEAD):
+            at = start + step
+            place, shift = _slot(at, channels, window, OVERLAP)
+            score = tl.load(scores + place * channels + shift + column)
+            peak = tl.maximum(peak, tl.where((at < OVERLAP * 4) & (window == 0), float("-inf"), score))
     total = tl.zeros(column.shape, tl.float32)
     out = tl.zeros(column.shape, tl.float32)
-    for at in range(OVERLAP * 4 + ratio):
-        place, shift = _slot(at, channels, window, OVERLAP)
-        score = tl.load(scores + place * channels + shift + column)
-        weight = tl.exp(tl.where((at < OVERLAP * 4) & (window == 0), float("-inf"), score) - peak)
-        total += weight
-        out += weight * tl.load(keys + place * channels + shift + column)
+    for start in range(0, count, AHEAD):
+        for step in tl.static_range(AHEAD):
+            at = start + step
+            place, shift = _slot(at, channels, window, OVERLAP)
+            score = tl.load(scores + place * channels + shift + column)
+            weight = tl.exp(tl.where((at < OVERLAP * 4) & (window == 0), float("-inf"), score) - peak)
+            total += weight
+            out += weight * tl.load(keys + place * channels + shift + column)
     return out / total
 
 
