@@ -13,6 +13,7 @@ import triton.language as tl
 # sums.
 OPERAND = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
 _E4M3_BIAS = tl.constexpr(2.0**120)  # between the exponents of E4M3 and float32
+_FP4_BIAS = tl.constexpr(2.0**127)  # the same of FP4, and once more for twice the value
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
@@ -92,10 +93,11 @@ def fp4_encode(x):
 
 @triton.jit
 def fp4_double(code):
-    """Twice the value of int32 codes: an integer of 0, 1, 2, 3, 4, 6, 8, 12 with its sign."""
-    exponent = (code >> 1) & 3
-    size = tl.where(exponent == 0, code & 1, (2 + (code & 1)) << tl.maximum(exponent - 1, 0))
-    return tl.where((code & 8) != 0, -size, size)
+    """Twice the value of int32 codes, float32: 0, 1, 2, 3, 4, 6, 8 or 12 with its sign.
+
+    Exponent and mantissa of a code are put where float32 has its own; code 1 is a subnormal in both.
+    """
+    return with_sign(((code & 7) << 22).to(tl.float32, bitcast=True) * _FP4_BIAS, code >> 3)
 
 
 @triton.jit

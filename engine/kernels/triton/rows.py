@@ -95,7 +95,7 @@ def store_index(row, spread, to, width: tl.constexpr):
     code, exponent = spread_fp4(row, spread, width)
     block = tl.arange(0, width // 32)
     if to.dtype.element_ty == tl.float32:
-        size = fp4_double(code & 7).to(tl.float32) * (power(exponent) * 0.5)[:, None]
+        size = fp4_double(code & 7) * (power(exponent) * 0.5)[:, None]
         to += block[:, None] * 32 + tl.arange(0, 32)[None, :]
         tl.store(to, with_sign(size, code >> 3))
     else:

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from engine.kernels.ref import rounding
 from engine.kernels.rows import E4M3_BLOCK, FP4_BLOCK, SCALE_BIAS
-from engine.kernels.triton.numbers import e4m3_exponent, fp4_exponent, narrow
+from engine.kernels.triton.numbers import e4m3_exponent, fp4_double, fp4_exponent, narrow
 
 
 @triton.jit
@@ -24,6 +24,12 @@ def _exponents(peaks, e4m3, fp4, count: tl.constexpr):
 def _narrow(x, out, count: tl.constexpr):
     at = tl.arange(0, count)
     tl.store(out + at, narrow(tl.load(x + at)))
+
+
+@triton.jit
+def _doubles(out):
+    code = tl.arange(0, 16)
+    tl.store(out + code, fp4_double(code))
 
 
 def edges() -> torch.Tensor:
@@ -58,3 +64,11 @@ def test_bf16_is_the_nearest_with_ties_to_even(seed: int) -> None:
     _narrow[(1,)](both, out, 512)
 
     assert torch.equal(both.bfloat16(), out)
+
+
+def test_every_fp4_code_is_twice_its_value() -> None:
+    found = torch.full((16,), torch.nan)
+    _doubles[(1,)](found)
+
+    sizes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    assert torch.equal(torch.cat((2 * sizes, -2 * sizes)), found)

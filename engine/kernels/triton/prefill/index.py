@@ -73,7 +73,7 @@ def _spread(
         scale = packed + place + width // 2 + block[None, :]
         tl.store(scale, (exponent + 127).to(tl.uint8), mask=live[:, None])
     else:
-        value = fp4_double(codes).to(tl.float32) * 0.5 * power(exponent)[:, :, None]
+        value = fp4_double(codes) * 0.5 * power(exponent)[:, :, None]
         out = wide + line[:, None] * width + column[None, :]
         tl.store(out, narrow(tl.reshape(value, (lines, width))), mask=live[:, None])
 
@@ -116,7 +116,7 @@ def _unpack(
     byte = tl.load(packed + place + (column // 2)[None, :], mask=live, other=0).to(tl.int32)
     scale = tl.load(packed + place + width // 2 + (column // 32)[None, :], mask=live, other=127).to(tl.int32)
     code = (byte >> ((column % 2) * 4)[None, :]) & 15
-    value = fp4_double(code).to(tl.float32) * 0.5 * power(scale - 127)
+    value = fp4_double(code) * 0.5 * power(scale - 127)
     tl.store(wide + line[:, None] * width + column[None, :], narrow(value), mask=live)
 
 
