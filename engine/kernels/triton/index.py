@@ -18,7 +18,7 @@ from engine.kernels.triton.numbers import OPERAND
 from engine.kernels.triton.rows import load_index, load_index_scales
 
 TILE = 64  # rows of a score tile
-PROGRAMS = 1024  # of a step, but a quarter of them a row at least; a program takes every so manieth tile
+PROGRAMS = 256  # programs a row of the step; each takes every 256th tile
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def scores(
     rows, heads, width = queries.codes.shape
     positions, slots = places
     stored = pool.view(torch.int32) if pool.dtype == torch.uint8 else pool
-    _scores[(max(PROGRAMS // rows, PROGRAMS // 4), rows)](
+    _scores[(PROGRAMS, rows)](
         queries.codes,
         queries.scales,
         weights,
