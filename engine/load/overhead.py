@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
-from engine.load.bare import SAMPLING, Spent, decode
+from engine.load.bare import SAMPLING, Spent, decode, middle
 from engine.load.client import Address, stream
 from engine.load.process import Server, cpu_s, own_process
 from engine.runner import Runner, Threads
@@ -58,8 +58,8 @@ async def measure(path: Path, server: Server, *, rows: int, tokens: int) -> Cost
         "-m", "engine.load.sender", str(path), str(rows), str(tokens), str(prompt_tokens)
     ) as sender:
         for _ in range(TURNS):
-            served.append(await _served(server, body, rows, tokens))
-            sent.append(await _served(sender, body, rows, tokens))
+            served.append(await _served(server, body, rows))
+            sent.append(await _served(sender, body, rows))
             bare.append(await asyncio.to_thread(decode, runner, rows, tokens, prompt_tokens))
     return Cost(rows, _median(bare), _median(sent), _median(served))
 
@@ -86,9 +86,9 @@ async def _long_answer(address: Address, tokens: int) -> tuple[dict[str, Any], i
     raise EngineError(f"no answer of {tokens} tokens in {MOST_TRIES} tries; ask for fewer")
 
 
-async def _served(server: Server, body: dict[str, Any], rows: int, tokens: int) -> Spent:
-    """The same through a server; times from the middle of the answers, while all rows are decoding."""
+async def _served(server: Server, body: dict[str, Any], rows: int) -> Spent:
+    """The same through a server."""
     cpu = cpu_s(server.pid)
     replies = await asyncio.gather(*(stream(server.address, body) for _ in range(rows)))
-    gaps = [gap for reply in replies for gap in reply.gaps_s[tokens // 2 : 3 * tokens // 4]]
+    gaps = [gap for reply in replies for gap in middle(reply.gaps_s)]
     return Spent(statistics.fmean(gaps), cpu_s(server.pid) - cpu)
