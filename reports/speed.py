@@ -90,7 +90,9 @@ def costs(record: Record) -> str:
     lines = [
         "What a step of several rows costs, in plain steps at the same depth: the median of "
         f"{found['rounds']} rounds in turns, and the upper end of its 95 % interval.",
-        f"The record has it under `costs` in whole units of 1/{unit:,}, for a controller of speculation.\n",
+        f"The record has it under `costs` in whole units of 1/{unit:,}, for a controller of speculation.",
+        "A plain step between others takes longer than one after its like: these are below the figure "
+        "above.\n",
         f"| depth | plain step | {' | '.join(f'{rows} rows' for rows in found['rows'][1:])} |",
         "|---" * (1 + len(found["rows"])) + "|",
     ]
@@ -134,7 +136,11 @@ def breakdown(record: Record) -> str:
             f"The last chunk of {chunk['chunk']:,} of a prompt of {chunk['tokens']:,}, "
             f"{1000 * chunk['last_ms']:,.0f} µs: {kernels(chunk['kernels'])}"
         )
-    return "By kernel, in µs with the launches in brackets; some run beside others.\n\n" + "\n\n".join(parts)
+    head = (
+        "By kernel, in µs with the launches in brackets; a launch's time includes its wait for the one "
+        "before it, and some run beside others, so that they add up to more than the whole."
+    )
+    return "\n\n".join([head, *parts])
 
 
 def kernels(rows: Sequence[Mapping[str, Any]]) -> str:

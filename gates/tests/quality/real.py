@@ -11,7 +11,9 @@ from gates.quality.data import Store
 
 FOLDER = os.environ.get("SPARKGATE_DATA") or None
 
-needs_sets = pytest.mark.skipif(FOLDER is None, reason="needs the question sets: set SPARKGATE_DATA")
+needs_sets = pytest.mark.skipif(
+    FOLDER is None, reason="set SPARKGATE_DATA to the question sets (python -m gates data fetch gets them)"
+)
 
 
 def store() -> Store:
