@@ -161,7 +161,9 @@ def judge(
     """Judge a recorded run again, or several parts of one as one, without a server, from records alone."""
     from gates import judge as judging
     from gates import merge, outcome
+    from gates import report as reporting
     from gates.harness import record
+    from gates.harness.verdict import Verdict
     from gates.run import RUNS
 
     found = [record.find(runs or RUNS, name) for name in run or ("latest",)]
@@ -169,9 +171,12 @@ def judge(
     judged = judging.judge(folder)
     console = _Screen()
     console.print(judging.write(folder, judged), markup=False, soft_wrap=True)
-    outcome.show(folder, judged.content, console)
-    outcome.last_line(judged.content, console)
-    return outcome.exit_code(judged.verdict.verdict)
+    page = None if judged.differences else reporting.present(folder)
+    outcome.show(folder, judged.shown, console, page_follows=bool(page or judged.differences))
+    if page:
+        reporting.say(page, console)
+    outcome.last_line(judged.shown, console)
+    return outcome.exit_code(Verdict(judged.shown["verdict"]))
 
 
 @app.command

@@ -14,8 +14,8 @@ from typing import Any, Final
 from gates import conduct, outcome, profile
 from gates.errors import UsageError
 from gates.harness import record
-from gates.harness.record import RunFolder
-from gates.harness.verdict import RunVerdict
+from gates.harness.record import RunFolder, State
+from gates.harness.verdict import RunVerdict, Verdict
 
 SHOWN: Final = 60  # characters of a field that differs
 
@@ -27,6 +27,17 @@ class Rejudged:
     verdict: RunVerdict
     content: Mapping[str, Any]
     differences: tuple[str, ...]
+
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """What to say of the run: a pass that is not what was recorded is unknown, and that is why."""
+        if not self.differences or self.content["run"]["state"] == State.RUNNING:
+            return self.content
+        reason = f"NOT what was recorded: {self.differences[0]}"
+        if self.verdict.verdict is Verdict.PASS:
+            reason = f"judged again it would pass; {reason}"
+            return {**self.content, "verdict": Verdict.UNKNOWN.value, "reasons": [reason]}
+        return {**self.content, "reasons": [reason, *self.content["reasons"]]}
 
 
 def judge(folder: RunFolder) -> Rejudged:

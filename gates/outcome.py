@@ -20,7 +20,7 @@ from gates.harness.progress import STYLES
 from gates.harness.record import RunFolder, State
 from gates.harness.verdict import RunVerdict, Verdict, as_record, shown, summary_line
 from gates.spec import SIGNS
-from reports import render
+from reports import facts, render
 
 LOG_BYTES, LOG_LINES = 16_384, 12
 
@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Print the table of claims and where the files are; the caller prints the verdict as the last line.
 
-    `page_follows`: the caller makes the HTML report now and says where it is, so nobody is told how to.
+    `page_follows`: the caller says where the HTML report is, so nobody is told how to make it.
     """
     if not _without_server(content):
         console.print(_grid(content))
@@ -87,8 +87,9 @@ def _without_server(content: Mapping[str, Any]) -> bool:
 
 
 def last_line(content: Mapping[str, Any], console: Console) -> None:
-    """Print the verdict in one line that begins with its word."""
+    """Print what the verdict allows, and last the verdict in one line that begins with its word."""
     word, _, rest = summary_line(content).partition(":")
+    console.print(facts.answer(content), markup=False, highlight=False, soft_wrap=True)
     console.print(Text(word, style=STYLES[Verdict(content["verdict"])]) + Text(":" + rest), soft_wrap=True)
 
 
@@ -106,9 +107,9 @@ def _grid(content: Mapping[str, Any]) -> Grid:
     grid = Grid("verdict", "claim", "value", "limit", "n", box=None, pad_edge=False)
     for gate in content["gates"]:
         for measure in gate["measures"]:
-            word = "notice" if measure["notice"] and measure["verdict"] == "fail" else measure["verdict"]
             value = shown(measure["value"], measure.get("estimate"), measure.get("judged", ""), digits=4)
             limit = f"{SIGNS[measure['better']]} {measure['limit']:g}"
-            style = STYLES[Verdict(measure["verdict"])] if word != "notice" else "yellow"
-            grid.add_row(Text(word, style=style), measure["id"], value, limit, str(measure["n"]))
+            style = "yellow" if facts.aside(measure) else STYLES[Verdict(measure["verdict"])]
+            claim = measure["id"] + facts.aside(measure)
+            grid.add_row(Text(facts.mark(measure), style=style), claim, value, limit, str(measure["n"]))
     return grid

@@ -79,14 +79,27 @@ def show(folder: RunFolder, console: Console, errors: Console) -> ExitCode:
     """Make the report and say where it is, or why there is none; the verdict's line stays the last one."""
     verdict = folder.read_verdict()
     try:
-        page = make(folder)
-        console.print(f"HTML report: {page}", markup=False, highlight=False, soft_wrap=True)
+        say(make(folder), console)
     except InfrastructureError as error:
         errors.print(f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
         return error.exit_code
     finally:  # the page moves no verdict: its word stays the last one
         outcome.last_line(verdict, console)
     return ExitCode.PASS
+
+
+def say(page: Path, console: Console) -> None:
+    """Say where the page of a run is."""
+    console.print(f"HTML report: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def present(folder: RunFolder) -> Path | None:
+    """The page that was made of the recorded verdict; None where there is none, or one of another verdict."""
+    page = folder.report / "index.html"
+    if not page.is_file() or not folder.verdict_json.is_file():
+        return None
+    head = first_screen.opening(folder.read_verdict())
+    return page if head in page.read_text(encoding="utf-8", errors="replace") else None
 
 
 def find_node(folder: RunFolder) -> Node:

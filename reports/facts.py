@@ -10,10 +10,15 @@ from typing import Any
 
 SCHEMA = 1
 ANSWERS = {
-    "pass": "Every claim of this profile holds.",
-    "fail": "At least one claim is broken: do not ship.",
-    "unknown": "Nobody can tell: do not ship on this run.",
+    "pass": "Every claim of this run holds.",
+    "fail": "Not to be merged, not to be released: at least one claim is broken.",
+    "unknown": "Not to be merged, not to be released on this run: nobody can tell.",
 }
+ALLOWED = {  # what a whole pass of a profile allows, judged on a server of this checkout
+    "ci": "A change may be merged; a release needs a pass of profile release.",
+    "release": "Its tag may be made: python -m gates tag checks the record once more.",
+}
+RELEASE_NEEDS = "A release needs a pass of profile release."
 MIB = 2**20
 ORDER = {"fail": 0, "unknown": 1, "notice": 2, "pass": 3}
 
@@ -32,6 +37,22 @@ def headline(record: Record) -> str:
     claims = [measure for measure in measures(record) if not measure["notice"]]
     held = sum(measure["verdict"] == "pass" for measure in claims)
     return f"{record['verdict'].upper()}: profile {record['profile']}, {held} of {len(claims)} claims hold"
+
+
+def answer(record: Record) -> str:
+    """Whether to ship, in one or two sentences: what the verdict allows, and what it does not."""
+    said, profile = ANSWERS[record["verdict"]], record["profile"]
+    if record["verdict"] != "pass":
+        return said
+    if profile in ALLOWED and not _whole(record["run"]):
+        return f"{said} That is not the whole of profile {profile}, so it allows nothing alone."
+    own = record["run"].get("own_server", False)
+    return f"{said} {ALLOWED.get(profile, RELEASE_NEEDS) if own else RELEASE_NEEDS}"
+
+
+def _whole(run: Record) -> bool:
+    """Whether the run drove every gate of its profile, and every item."""
+    return set(run["settings"]["run"]["gates"]) <= set(run["chosen"]) and run.get("part", [1, 1]) == [1, 1]
 
 
 def about(record: Record) -> str:
@@ -73,6 +94,16 @@ def broken_first(record: Record) -> list[Record]:
 def word(measure: Record) -> str:
     """What to call a measure's state: its verdict, or `notice` for one that only tells."""
     return "notice" if measure["notice"] and measure["verdict"] != "pass" else str(measure["verdict"])
+
+
+def aside(measure: Record) -> str:
+    """What stands behind the claim of a notice that is marked; empty for every other measure."""
+    return ", does not decide" if word(measure) == "notice" else ""
+
+
+def mark(measure: Record) -> str:
+    """The word of a measure's state in a table of text: only what does not hold in capitals."""
+    return word(measure) if word(measure) == "pass" else word(measure).upper()
 
 
 def value(number: float | None, unit: str) -> str:

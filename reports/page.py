@@ -54,8 +54,6 @@ def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
     """The whole fragment, with the drawings and tables of the details; ValueError for another schema."""
     facts.checked(record)
     parts = [
-        f"<p><b>{_text(facts.ANSWERS[record['verdict']])}</b>",
-        f"<small>{_text(facts.about(record))}</small></p>",
         f"<p>{_gates(record)}</p>",
         _untested(record),
         _list(record["reasons"]),
@@ -66,9 +64,15 @@ def fragment(record: Record, details: Mapping[str, Any] | None = None) -> str:
         _section("What was judged", _table(_provenance(record))),
         _section("Ask again", _again(record)),
     ]
+    shown = f"<details open>{opening(record)}{''.join(parts)}</details>"
+    return f'<section id="front"><style>{STYLE}</style>{shown}</section>'
+
+
+def opening(record: Record) -> str:
+    """The head of the fragment, by which a page is known: verdict, what it allows, and whose it is."""
     head = f'<h1 class="{record["verdict"]}">{_text(facts.headline(record))}</h1>'
-    opening = f"<details open><summary>{head}</summary>"
-    return f'<section id="front"><style>{STYLE}</style>{opening}{"".join(parts)}</details></section>'
+    about = f"<small>{_text(facts.about(record))}</small>"
+    return f"<summary>{head}</summary><p><b>{_text(facts.answer(record))}</b>{about}</p>"
 
 
 def _gates(record: Record) -> str:
@@ -162,7 +166,7 @@ def _claim(measure: Mapping[str, Any], *, baseline: bool) -> str:
         f'<td class="number" data-name="{name}">{number}</td>'
         for name, number in zip(names, numbers, strict=False)  # the last two names only with a baseline
     )
-    title = f"{_text(measure['title'])} <code>{_text(measure['id'])}</code>{note}"
+    title = f"{_text(measure['title'])} <code>{_text(measure['id'])}</code>{facts.aside(measure)}{note}"
     return f'<tr><td class="word {word}">{word.upper()}</td><td>{title}</td>{cells}</tr>'
 
 

@@ -30,7 +30,7 @@ def render(record: Record) -> str:
 
 def head(record: Record) -> str:
     """The verdict in one line, with its reasons."""
-    lines = [f"# {facts.headline(record)}", "", facts.ANSWERS[record["verdict"]], ""]
+    lines = [f"# {facts.headline(record)}", "", facts.answer(record), ""]
     lines += [_cell(facts.about(record)), "", ", ".join(map(facts.gate_line, record["gates"])) + ".", ""]
     lines += [f"- {_cell(reason)}" for reason in record["reasons"]]
     return "\n".join(lines) + ("\n" if record["reasons"] else "")
@@ -44,8 +44,8 @@ def claims(record: Record) -> str:
     lines = ["## Claims", "", *_header([*header, "baseline"] if with_baseline else header)]
     for measure in rows:
         row = [
-            facts.word(measure).upper() if facts.word(measure) != "pass" else "pass",
-            f"{_cell(measure['title'])} (`{measure['id']}`)",
+            facts.mark(measure),
+            f"{_cell(measure['title'])} (`{measure['id']}`){facts.aside(measure)}",
             facts.found(measure),
             facts.interval(measure),
             f"{SIGNS[measure['better']]} {facts.value(measure['limit'], measure['unit'])}",

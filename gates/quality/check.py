@@ -63,7 +63,8 @@ def judgement(
     measures = _Measures(settings, verdicts)
     claims = (measures.margins(), measures.bits(), measures.noise(), measures.detectable(), measures.scores())
     found = tables.findings(verdicts)
-    return Judgement(claims, tables.tables(verdicts), found, tables.pictures(verdicts))
+    floors = {(part.set, part.arm): part.min_score for part in parts(settings)}
+    return Judgement(claims, tables.tables(verdicts, floors), found, tables.pictures(verdicts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Knows verdicts and records; decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist, fmean
 from typing import Final
 
@@ -16,12 +16,14 @@ from gates.harness.plot import Bar
 from gates.harness.stats import wilson
 from gates.harness.verdict import Finding, Picture, Table
 from gates.quality import compare
-from gates.quality.compare import Side
+from gates.quality.asking import Arm
 from gates.quality.decide import SetVerdict
 from gates.quality.items import ItemRecord
+from gates.quality.mini.sets import HARDER
 from gates.quality.sets import fault_of
 
 Reading = Callable[[ItemRecord], float | None]
+Floors = Mapping[tuple[str, Arm], float]  # the least share of right answers of a set in an arm
 
 DRIFTS: Final[tuple[tuple[str, Reading], ...]] = (
     ("tokens of the reply", lambda record: record.completion_tokens),
@@ -33,12 +35,12 @@ DRIFTS: Final[tuple[tuple[str, Reading], ...]] = (
 _Z: Final = NormalDist().inv_cdf(0.975)
 
 
-def tables(verdicts: Sequence[SetVerdict]) -> tuple[Table, ...]:
+def tables(verdicts: Sequence[SetVerdict], floors: Floors) -> tuple[Table, ...]:
     """Sets, changed items with both replies, drift of length and time, categories."""
-    return (sets(verdicts), changed(verdicts), drift(verdicts), categories(verdicts))
+    return (sets(verdicts, floors), changed(verdicts), drift(verdicts), categories(verdicts))
 
 
-def sets(verdicts: Sequence[SetVerdict]) -> Table:
+def sets(verdicts: Sequence[SetVerdict], floors: Floors) -> Table:
     """One row a set and arm: shares in per cent, drop with its limit, what could have been seen, endings."""
     header = (
         *(
@@ -48,6 +50,9 @@ def sets(verdicts: Sequence[SetVerdict]) -> Table:
             "right %",
             "from",
             "to",
+            "least %",
+            "ordinary %",
+            "harder %",
             "before %",
             "pairs",
             "worse",
@@ -57,12 +62,22 @@ def sets(verdicts: Sequence[SetVerdict]) -> Table:
         *("drop %", "limit %", "margin %", "p", "would see %", "noise %", "asked twice"),
         *("truncated", "refused", "empty", "lost"),
     )
-    return Table("sets", header, tuple(_set_row(verdict) for verdict in verdicts), "Sets", open=True)
+    return Table("sets", header, tuple(_set_row(verdict, floors) for verdict in verdicts), "Sets", open=True)
 
 
 def changed(verdicts: Sequence[SetVerdict]) -> Table:
     """One row an item that changed side, or that differs where nothing may, with both replies."""
-    header = ("set", "arm", "item", "change", "first difference", "baseline", "candidate", "known fault")
+    header = (
+        "set",
+        "arm",
+        "item",
+        "change",
+        "first difference",
+        "baseline",
+        "candidate",
+        "why",
+        "known fault",
+    )
     rows = [row for verdict in verdicts for row in _changed_rows(verdict)]
     return Table("changed-items", header, tuple(rows), "Changed items, both replies side by side")
 
@@ -80,8 +95,8 @@ def drift(verdicts: Sequence[SetVerdict]) -> Table:
 
 
 def categories(verdicts: Sequence[SetVerdict]) -> Table:
-    """One row a category with more than one item: how many are right on both sides."""
-    header = ("set", "arm", "category", "pairs", "right before", "right now", "worse", "better", "drop")
+    """One row a category where there are several: shares of right answers on both sides, in per cent."""
+    header = ("set", "arm", "category", "pairs", "before %", "now %", "worse", "better", "drop %")
     rows = [row for verdict in verdicts for row in _category_rows(verdict)]
     return Table("categories", header, tuple(rows), "Categories")
 
@@ -105,20 +120,26 @@ def findings(verdicts: Sequence[SetVerdict]) -> tuple[Finding, ...]:
         for item in tuple(verdict.divergences) or verdict.pairs.worse_items:
             before, now = verdict.comparison.before[item], verdict.comparison.now[item]
             where = f"{item} ({verdict.comparison.plan.arm})"
-            found.append(Finding(measure, where, before.extracted, now.extracted, _parting(before, now)))
+            found.append(Finding(measure, where, before.extracted, _found(now), _parting(before, now)))
     return tuple(found)
 
 
-def _set_row(verdict: SetVerdict) -> tuple[object, ...]:
+def _found(record: ItemRecord) -> str:
+    """What was read of a reply, and why it is wrong where the grader says so."""
+    return f"{record.extracted} ({record.note})" if record.note else record.extracted
+
+
+def _set_row(verdict: SetVerdict, floors: Floors) -> tuple[object, ...]:
     one, pairs, found = verdict.comparison, verdict.pairs, verdict.found
     right, graded = verdict.right_now
-    before_right, before_graded = _right(one.before)
     low, high = wilson(right, graded)
     ends = Counter(record.outcome for record in one.now.values())
     return (
         *(one.plan.set, one.plan.arm, verdict.decision),
         *(_percent(right / graded if graded else None), _percent(low), _percent(high)),
-        _percent(before_right / before_graded if before_graded else None),
+        _percent(floors.get((one.plan.set, one.plan.arm))),
+        *_apart(verdict),
+        _share(one.before.values()),
         *(pairs.n, pairs.worse, pairs.better, pairs.dropped),
         *((_percent(found.drop), _percent(found.limit)) if found else (None, None)),
         *(_percent(one.plan.margin), found.p if found else None, _percent(verdict.detectable)),
@@ -131,9 +152,20 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 2)
 
 
-def _right(side: Side) -> tuple[int, int]:
-    graded = [record.correct for record in side.values() if record.correct is not None]
-    return sum(graded), len(graded)
+def _share(records: Iterable[ItemRecord]) -> float | None:
+    """How much of what was graded is right, in per cent; None where nothing was."""
+    graded = [record.correct for record in records if record.correct is not None]
+    return _percent(fmean(graded)) if graded else None
+
+
+def _apart(verdict: SetVerdict) -> tuple[float | None, float | None]:
+    """The shares of the ordinary and of the harder items; None twice for a set that has no harder ones."""
+    one = verdict.comparison
+    kinds = HARDER.get(one.plan.set)
+    if not kinds:
+        return None, None
+    sides = [[r for r in one.now.values() if (r.category in kinds) is harder] for harder in (False, True)]
+    return _share(sides[0]), _share(sides[1])
 
 
 def _changed_rows(verdict: SetVerdict) -> list[tuple[object, ...]]:
@@ -148,6 +180,7 @@ def _changed_rows(verdict: SetVerdict) -> list[tuple[object, ...]]:
             _parting(one.before[item], one.now[item]),
             one.before[item].text,
             one.now[item].text,
+            one.now[item].note,
             fault_of(item),
         )
         for item, change in named.items()
@@ -187,9 +220,10 @@ def _category_rows(verdict: SetVerdict) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for category, both in sorted(by_category.items()):
         worse, better = sum(b and not n for b, n in both), sum(n and not b for b, n in both)
-        old, new = sum(b for b, _ in both), sum(n for _, n in both)
-        drop = (worse - better) / len(both)
-        rows.append((one.plan.set, one.plan.arm, category, len(both), old, new, worse, better, drop))
+        old, new = (_percent(fmean(side)) for side in zip(*both, strict=True))
+        drop = _percent((worse - better) / len(both))
+        named = f"{category} (harder)" if category in HARDER.get(one.plan.set, ()) else category
+        rows.append((one.plan.set, one.plan.arm, named, len(both), old, new, worse, better, drop))
     return rows if len(rows) > 1 else []
 
 

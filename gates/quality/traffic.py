@@ -283,4 +283,5 @@ def _ended(record: ItemRecord) -> str:
 
 
 def _unread(record: ItemRecord) -> Doubt:
-    return Doubt(_where(record), f"{record.state}: {record.text!r:.200}")
+    why = f" ({record.note})" if record.note else ""
+    return Doubt(_where(record), f"{record.state}{why}: {record.text!r:.200}")

@@ -13,8 +13,10 @@ import pytest
 from gates import cli, planning, profile, registry, report
 from gates.errors import ExitCode, InfrastructureError
 from gates.harness import baseline
+from gates.harness.record import write_whole
 from gates.profile import Profile
-from gates.tests.judged import make_run
+from gates.tests.judged import make_run, write_history
+from reports import page
 
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
@@ -197,6 +199,51 @@ def test_judging_ends_with_the_code_and_the_word_of_the_verdict(
     assert code == cli.main(["judge", "latest", "--runs", str(tmp_path)])
     word = {0: "PASS", 1: "FAIL", 3: "UNKNOWN"}[code]
     assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(word)
+
+
+@pytest.mark.usefixtures("echo_gate")
+@pytest.mark.parametrize(
+    ("recorded", "now", "code", "last"),
+    [
+        ("fail", "pass", 3, "UNKNOWN: profile echo, 2 of 2 claims hold - judged again it would pass; NOT"),
+        ("pass", "pass", 3, "UNKNOWN: profile echo, 2 of 2 claims hold - judged again it would pass; NOT"),
+        ("pass", "fail", 1, "FAIL: profile echo, 1 of 2 claims hold - NOT what was recorded: verdict was"),
+    ],
+)
+def test_judging_a_changed_record_says_so_last_and_never_ends_with_0(
+    tmp_path: Path,
+    echo_profile: Profile,
+    capsys: pytest.CaptureFixture[str],
+    recorded: str,
+    now: str,
+    code: int,
+    last: str,
+) -> None:
+    folder = make_run(tmp_path, echo_profile, wrong=int(recorded == "fail"))
+    folder.history("echo").unlink()
+    write_history(folder.history("echo"), right=5, wrong=int(now == "fail"))
+
+    assert code == cli.main(["judge", "latest", "--runs", str(tmp_path)])
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert lines[-1].startswith(last)
+    assert lines[-2].startswith("Not to be merged")
+
+
+@pytest.mark.usefixtures("echo_gate")
+def test_judging_names_the_page_that_is_there_unless_it_is_of_another_verdict(
+    tmp_path: Path, echo_profile: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(tmp_path, echo_profile)
+    said = []
+    for changed in ({}, {"verdict": "unknown"}):
+        record = folder.read_verdict() | changed
+        folder.report.mkdir(exist_ok=True)
+        write_whole(folder.report / "index.html", page.fragment(record, folder.read_details()))
+        cli.main(["judge", "latest", "--runs", str(tmp_path)])
+        said.append(capsys.readouterr().out)
+
+    assert f"HTML report: {folder.report / 'index.html'}" in said[0]
+    assert f"HTML report: python -m gates report {folder.path.name}" in said[1]
 
 
 def test_a_page_that_cannot_be_made_leaves_the_word_of_the_verdict_last(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_the_markdown_opens_with_the_verdict(passed: RunFolder) -> None:
     lines = passed.verdict_md.read_text().splitlines()
 
     assert "# PASS: profile echo, 2 of 2 claims hold" == lines[0]
-    assert "Every claim of this profile holds." in lines
+    assert "Every claim of this run holds. A release needs a pass of profile release." == lines[2]
 
 
 @pytest.mark.parametrize("rendered", [render.render, page.fragment])
@@ -69,6 +70,48 @@ def test_whose_verdict_it_is_stands_before_the_claims(
     )
     assert "echo fail, " in head
     assert " · served elsewhere: other-7b · " in rendered(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "said"),
+    [
+        ({"profile": "ci"}, {}, "A change may be merged; a release needs a pass of profile release."),
+        ({"profile": "ci"}, {"chosen": []}, "not the whole of profile ci, so it allows nothing alone."),
+        ({"profile": "ci"}, {"part": [1, 2]}, "not the whole of profile ci, so it allows nothing alone."),
+        ({"profile": "ci"}, {"own_server": False}, "holds. A release needs a pass of profile release."),
+        ({"profile": "release"}, {}, "Its tag may be made"),
+        ({"verdict": "fail"}, {}, "Not to be merged, not to be released: at least one claim is broken."),
+        ({"verdict": "unknown"}, {}, "Not to be merged, not to be released on this run: nobody can tell."),
+    ],
+)
+def test_whether_to_ship_stands_under_the_verdict_in_every_view(
+    passed: RunFolder,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, Any],
+    run: dict[str, Any],
+    said: str,
+) -> None:
+    record = content(passed)
+    record |= {**changed, "run": record["run"] | run}
+    outcome.last_line(record, Console(width=40))
+
+    assert said in render.render(record).splitlines()[2]
+    assert said in page.fragment(record).partition("<small>")[0]
+    assert said in capsys.readouterr().out.splitlines()[-2]
+
+
+def test_a_notice_beyond_its_limit_says_in_every_view_that_it_does_not_decide(
+    passed: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = content(passed)
+    record["gates"][0]["measures"][0] |= {"notice": True, "verdict": "unknown", "value": None}
+    outcome.show(passed, record, Console(width=200))
+
+    markdown = render.render(record)
+
+    assert re.search("^NOTICE +echo.right_ratio, does not decide ", capsys.readouterr().out, re.MULTILINE)
+    assert "| NOTICE | The last word comes back (`echo.right_ratio`), does not decide |" in markdown
+    assert "<code>echo.right_ratio</code>, does not decide" in page.fragment(record)
 
 
 def test_the_markdown_has_value_interval_and_limit_of_each_claim(failed: RunFolder) -> None:

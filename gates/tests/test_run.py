@@ -120,7 +120,7 @@ def test_a_run_over_its_budget_says_so_and_still_passes(model_file: Path) -> Non
 
     assert ExitCode.PASS == code
     assert ("run.budget_ratio", "fail", True) == (budget["id"], budget["verdict"], budget["notice"])
-    assert "notice" in said
+    assert "NOTICE" in said
 
 
 def test_progress_names_gate_and_cell_and_the_verdict_so_far(echo_profile: Profile, model_file: Path) -> None:

@@ -59,6 +59,16 @@ DRAWN: Final[Mapping[str, Callable[[str, int], list[Item]]]] = {
 }
 
 
+HARDER: Final[Mapping[str, tuple[str, ...]]] = {  # which categories of a set are its harder kinds
+    "mini_arithmetic": tuple(harder_sums.KINDS[1]),
+    "mini_two_steps": tuple(harder_sums.KINDS[2]),
+    "mini_choice": harder_choice.KINDS,
+    "mini_docstring": harder_code.KINDS["docstring"],
+    "mini_asserts": harder_code.KINDS["asserts"],
+    "mini_format": harder_formats.HARDER_KINDS,
+}
+
+
 def load(name: str, seed: str, count: int) -> list[Asked]:
     """So many items of a set of our own; ids hold the set and the place, categories the kind of item."""
     found = DRAWN[name](f"{name}/{seed}", count)

@@ -46,6 +46,8 @@ TABLE: dict[str, Any] = {
     **LIMITS,
 }
 
+PLANNED: dict[str, Any] = {"mini_arithmetic": {"fast": N}}
+
 
 @pytest.fixture(autouse=True)
 def quality_gate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,11 +225,36 @@ def test_the_tables_name_changed_items_drift_and_categories() -> None:
     ]
     assert (N, 20.5, 30.0, "+46.3%") == drift["tokens of the reply"][3:7]
     assert "characters of reasoning" not in drift
-    assert [("kind 0", 100), ("kind 1", 100), ("kind 2", 100)] == [
-        row[2:4] for row in tables["categories"].rows
+    assert [("kind 0", 100, 99.0, 100.0), ("kind 1", 100, 100.0, 99.0), ("kind 2", 100, 99.0, 99.0)] == [
+        row[2:6] for row in tables["categories"].rows
     ]
     assert (1, 1, 2.0, 50) == (sets["worse"], sets["better"], sets["margin %"], sets["asked twice"])
     assert all(table.title for table in judgement.tables)
+
+
+def test_ordinary_and_harder_items_of_a_small_set_are_counted_apart_beside_its_floor() -> None:
+    kinds = ["one_step", "one_step", "larger_numbers"]
+    now = [
+        replace(one, category=kinds[place % 3])
+        for place, one in enumerate(side(answers(N, wrong=[0, 2, 5]), set="mini_arithmetic"))
+    ]
+    table = TABLE | {"sets": ["mini_arithmetic", "mmlu"], "fast_min_scores": [0.9, 0.0]}
+    judgement = judged(now, side(answers(N), set="mini_arithmetic"), planned=PLANNED, table=table)
+    tables = {table.name: table for table in judgement.tables}
+    (row,) = (dict(zip(tables["sets"].header, row, strict=True)) for row in tables["sets"].rows)
+
+    assert (90.0, 99.5, 98.0) == (row["least %"], row["ordinary %"], row["harder %"])
+    assert ["larger_numbers (harder)", "one_step"] == [row[2] for row in tables["categories"].rows]
+
+
+def test_why_a_reply_is_wrong_stands_beside_it() -> None:
+    why = "no program that defines double"
+    now = [replace(one, note="" if one.correct else why) for one in side(answers(N, wrong=range(60)))]
+    judgement = judged(now, side(answers(N)))
+    (changed,) = (table for table in judgement.tables if table.name == "changed-items")
+
+    assert why == changed.rows[0][changed.header.index("why")]
+    assert f"2 ({why})" == judgement.findings[0].found
 
 
 @pytest.mark.parametrize(

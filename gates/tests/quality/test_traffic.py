@@ -101,3 +101,12 @@ def test_every_claim_that_nobody_can_tell_says_why() -> None:
     silent = [name for name, measure in measures().items() if measure.value is None and not measure.note]
 
     assert [] == silent
+
+
+def test_a_reply_without_the_program_that_was_asked_for_says_so_beside_it() -> None:
+    why = "no program that defines double"
+    fields = as_json(record(0, False, state="no_code", note=why, text="def twice(n): ..."))
+    judged = traffic.judge([Event(-1, 0.0, "info", -1, ITEM, fields)], SETTINGS)
+    (found,) = [one for one in judged.findings if one.measure == "quality.unparsed_ratio"]
+
+    assert f"no_code ({why}): 'def twice(n): ...'" == found.found

@@ -11,6 +11,7 @@ from gates.quality.mini.item import Draw, Item
 from gates.quality.mini.topics import TOPICS
 
 NO_COMMA: Final = "punctuation:no_comma"
+HARDER_KINDS: Final = ("two_instructions", "three_keywords")  # of the kinds, in their turn
 ORDERS: Final = ("Do not use any commas.", "Your answer must not contain commas.")
 WITHOUT_COMMAS: Final = (  # whose ideal replies stay right without them
     "detectable_format:title",
