@@ -30,6 +30,7 @@ STYLE = """
 #front th { text-align:left; color:var(--dim); font-weight:600; }
 #front th, #front td { padding:5px 10px 5px 0; border-bottom:1px solid var(--line); vertical-align:top; }
 #front td.number { white-space:nowrap; font-variant-numeric:tabular-nums; }
+#front td[data-name=interval] { white-space:normal; min-width:11em; max-width:16em; }
 #front td.word { font-weight:700; white-space:nowrap; }
 #front code, #front pre { font:12.5px/1.4 ui-monospace,monospace; overflow-wrap:anywhere;
   white-space:pre-wrap; }
